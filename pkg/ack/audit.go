@@ -1,0 +1,128 @@
+package ack
+
+import (
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// State is how a node, or one type of a node, stands. The words and their
+// precedence are those of docs/design (section "Words"): the first that
+// applies of disconnected, rejected, stale, pending, fresh.
+type State string
+
+// The states, by precedence.
+const (
+	Disconnected State = "disconnected"
+	Rejected     State = "rejected"
+	Stale        State = "stale"
+	Pending      State = "pending"
+	Fresh        State = "fresh"
+)
+
+// Audit is the body of GET /audit.
+type Audit struct {
+	Server  ServerStatus `json:"server"`
+	Time    time.Time    `json:"time"`
+	Summary Summary      `json:"summary"`
+	// Nodes are sorted by ID.
+	Nodes []Node `json:"nodes"`
+}
+
+// ServerStatus is what the server says of itself.
+type ServerStatus struct {
+	Instance   string          `json:"instance"`
+	Build      string          `json:"build"`
+	Source     string          `json:"source"`
+	Synced     bool            `json:"synced"`
+	Generation mesh.Generation `json:"generation"`
+	// SourceLagSeconds is 0 while the source is reached, and otherwise how long it has not been.
+	SourceLagSeconds float64 `json:"sourceLagSeconds"`
+	// SourceReason says why the source is not synced or not reached.
+	SourceReason string         `json:"sourceReason,omitempty"`
+	Problems     []mesh.Problem `json:"problems"`
+}
+
+// Summary counts nodes by state; Nodes is the sum of the others.
+type Summary struct {
+	Nodes        int `json:"nodes"`
+	Fresh        int `json:"fresh"`
+	Pending      int `json:"pending"`
+	Stale        int `json:"stale"`
+	Rejected     int `json:"rejected"`
+	Disconnected int `json:"disconnected"`
+}
+
+// Node is one node in the audit, over all its streams.
+type Node struct {
+	ID mesh.NodeID `json:"id"`
+	// Client is the user agent's name and version, "envoy 1.40.0".
+	Client  string `json:"client"`
+	Address string `json:"address"`
+	// Protocol is "delta", "sotw", or "delta+sotw" for a node that uses both.
+	Protocol       string     `json:"protocol"`
+	ConnectedAt    time.Time  `json:"connectedAt"`
+	ConfirmedAt    *time.Time `json:"confirmedAt,omitempty"`
+	DisconnectedAt *time.Time `json:"disconnectedAt,omitempty"`
+	// Streams is how many streams the node has open; several are legal.
+	Streams int    `json:"streams"`
+	State   State  `json:"state"`
+	Active  bool   `json:"active"`
+	Reason  string `json:"reason"`
+	// Resets counts the streams of this node that the server ended.
+	Resets  int         `json:"resets"`
+	History []Event     `json:"history"`
+	Types   []TypeState `json:"types"`
+}
+
+// Event is one line of a node's history; the newest 32 are kept.
+type Event struct {
+	At time.Time `json:"at"`
+	// Event is connected, sent, acked, rejected, probed, reset or disconnected.
+	Event   string       `json:"event"`
+	Type    string       `json:"type,omitempty"`
+	Version mesh.Version `json:"version,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
+}
+
+// TypeState is one type on one stream of a node.
+type TypeState struct {
+	// Type is the short name, or the type URL.
+	Type     string `json:"type"`
+	Wildcard bool   `json:"wildcard"`
+	// Subscribed counts the names asked for, those that do not exist
+	// included; for a wildcard, the resources that exist.
+	Subscribed int   `json:"subscribed"`
+	State      State `json:"state"`
+	// Behind counts the resources that the node does not hold in their current form.
+	Behind          int        `json:"behind"`
+	StaleForSeconds float64    `json:"staleForSeconds"`
+	SentAt          *time.Time `json:"sentAt,omitempty"`
+	AckedAt         *time.Time `json:"ackedAt,omitempty"`
+	// HeldVersion and CurrentVersion sum up all subscribed resources; they are equal exactly when Behind is 0.
+	HeldVersion    mesh.Version `json:"heldVersion"`
+	CurrentVersion mesh.Version `json:"currentVersion"`
+	// BehindResources are sorted by name, at most 100 of them.
+	BehindResources []BehindResource `json:"behindResources,omitempty"`
+	Nack            *Nack            `json:"nack,omitempty"`
+	Reason          string           `json:"reason,omitempty"`
+}
+
+// BehindResource is a resource that the node does not hold in its current form.
+type BehindResource struct {
+	Name string `json:"name"`
+	// Held is "" when the node holds none; Current is "" when the resource is gone.
+	Held      mesh.Version `json:"held"`
+	Current   mesh.Version `json:"current"`
+	ChangedAt time.Time    `json:"changedAt"`
+	// Cause is the object whose change made the current form.
+	Cause string `json:"cause"`
+}
+
+// Nack is the last refusal of a version that is still current.
+type Nack struct {
+	Version   mesh.Version `json:"version"`
+	At        time.Time    `json:"at"`
+	Message   string       `json:"message"`
+	Resources []string     `json:"resources"`
+}

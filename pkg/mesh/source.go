@@ -1,0 +1,53 @@
+package mesh
+
+import (
+	"context"
+	"time"
+)
+
+// Source delivers Kubernetes objects: a watched directory, or a cluster.
+type Source interface {
+	// Name is "files" or "kubernetes".
+	Name() string
+	// Run delivers into sink until ctx ends, and then gives nil. It returns an
+	// error only for what no waiting can cure (a directory that does not
+	// exist at the start); a source that is away for a while is in Status.
+	Run(ctx context.Context, sink Sink) error
+	// Status is the source's own view of itself, at any time, from any goroutine.
+	Status() SourceStatus
+	// Read reads one service and its slices live, past every cache. The
+	// result is complete: what is not in it does not exist. The error wraps
+	// ctx's when the deadline passed.
+	Read(ctx context.Context, service Key) ([]Object, error)
+}
+
+// Sink takes what a Source delivers. None of its methods ever blocks, and all
+// may be called from any goroutine; for one key the last call counts.
+type Sink interface {
+	// Put says that the object exists, in this form.
+	Put(Object)
+	// Delete says that the object no longer exists. meta needs its Key; its
+	// UID and ResourceVersion, where known, keep a late deletion from
+	// removing a newer object of the same name.
+	Delete(meta Meta)
+	// Synced says that everything that existed at the start has been Put. Calling it again is harmless.
+	Synced()
+}
+
+// SourceStatus is how a source is doing.
+type SourceStatus struct {
+	// Synced is true once the first full listing has been delivered; it never
+	// goes back: what was known stays known.
+	Synced bool
+	// Connected is false while the source cannot be reached. A directory counts as reached while it can be listed.
+	Connected bool
+	// Since is when Connected or Synced last changed.
+	Since time.Time
+	// Reason says in one line why Synced or Connected is false; "" when both are true.
+	Reason string
+	// LastSeenAt is the last time that the source was heard (an event, a listing, a bookmark); zero for never.
+	LastSeenAt time.Time
+	// Problems are the source's own: unreadable files, objects that do not
+	// convert. Sorted by object and field; the slice is never changed later.
+	Problems []Problem
+}
