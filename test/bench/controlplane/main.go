@@ -88,5 +88,10 @@ func measure(ctx context.Context, s setup, file string) error {
 		fmt.Fprintf(os.Stderr, "\rchange %d of %d", i+1, s.Changes)
 	}
 	fmt.Fprintln(os.Stderr)
+	for _, r := range runs {
+		if err := r.finish(); err != nil {
+			return fmt.Errorf("finish %s: %w", r.Contender, err)
+		}
+	}
 	return report(os.Stdout, file, results{Setup: s, CPUs: runtime.NumCPU(), Go: runtime.Version(), Runs: runs})
 }

@@ -29,15 +29,16 @@ func report(w io.Writer, file string, r results) error {
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "contender\tCPU median\tmean\tmax\tratio\tlatency\theap+stack/node\tRSS/node\t")
+	fmt.Fprintln(t, "contender\tCPU median\tmean\tmax\tratio\tlatency\theap+stack/node\tafter changes\tRSS/node\tafter changes\t")
 	for _, run := range r.Runs {
 		ratio := "-"
 		if floor > 0 {
 			ratio = fmt.Sprintf("%.1f", median(run.CPUMillis)/floor)
 		}
-		fmt.Fprintf(t, "%s\t%.0f ms\t%.0f ms\t%.0f ms\t%s\t%.0f ms\t%.0f KB\t%.0f KB\t\n", run.Contender,
+		fmt.Fprintf(t, "%s\t%.0f ms\t%.0f ms\t%.0f ms\t%s\t%.0f ms\t%.0f KB\t%.0f KB\t%.0f KB\t%.0f KB\t\n", run.Contender,
 			median(run.CPUMillis), mean(run.CPUMillis), slices.Max(run.CPUMillis), ratio, median(run.LatencyMillis),
-			perNode(run.Before.InUse, run.With.InUse, r.Setup.Nodes), perNode(run.Before.Resident, run.With.Resident, r.Setup.Nodes))
+			perNode(run.Before.InUse, run.With.InUse, r.Setup.Nodes), perNode(run.Before.InUse, run.After.InUse, r.Setup.Nodes),
+			perNode(run.Before.Resident, run.With.Resident, r.Setup.Nodes), perNode(run.Before.Resident, run.After.Resident, r.Setup.Nodes))
 	}
 	if err := t.Flush(); err != nil || file == "" {
 		return err

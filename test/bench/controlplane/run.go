@@ -21,9 +21,10 @@ type run struct {
 	// the server process, and time until the last node acknowledged.
 	CPUMillis     []float64 `json:"cpuMillis"`
 	LatencyMillis []float64 `json:"latencyMillis"`
-	// Memory before and with all nodes connected.
+	// Memory before the nodes, with all of them connected, and after the changes.
 	Before memory `json:"before"`
 	With   memory `json:"with"`
+	After  memory `json:"after"`
 
 	setup   setup
 	fleet   *fleet
@@ -107,6 +108,13 @@ func (r *run) change(ctx context.Context, step int) error {
 	r.CPUMillis = append(r.CPUMillis, 1000*(after.CPUSeconds-before.CPUSeconds))
 	r.LatencyMillis = append(r.LatencyMillis, 1000*latency.Seconds())
 	return errors.Join(r.fleet.exact(), r.fleet.check(step))
+}
+
+// finish takes the memory after the changes.
+func (r *run) finish() error {
+	a, err := r.ask("memory")
+	r.After = a.memory
+	return err
 }
 
 // ask has the server process obey one command.
