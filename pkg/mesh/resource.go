@@ -1,6 +1,9 @@
 package mesh
 
-import "strings"
+import (
+	"strings"
+	"unique"
+)
 
 // Type is an xDS type URL, such as type.googleapis.com/envoy.config.cluster.v3.Cluster.
 // The set is open: the store and the streams serve any type.
@@ -115,6 +118,10 @@ type Resource struct {
 	ShapedBy ViewFields
 	// Shape is pure and safe for concurrent calls; nil when ShapedBy is 0.
 	Shape func(View) []byte
+	// FollowedBy names what a client needs again, even unchanged, after this
+	// resource changed: a cluster's assignment, since Envoy warms a changed
+	// cluster until it gets one (xDS protocol, "Resource warming"). Nil-able.
+	FollowedBy []ResourceName
 	// Cause is the object whose change made this form of the resource.
 	Cause Cause
 }
@@ -143,3 +150,10 @@ type Removal struct {
 	ResourceName
 	Cause Cause
 }
+
+// Name is an interned resource name: 8 bytes, compared as a pointer, shared by
+// every stream that subscribes to it.
+type Name = unique.Handle[string]
+
+// Intern gives the Name of a text.
+func Intern(name string) Name { return unique.Make(name) }
