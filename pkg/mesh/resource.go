@@ -49,10 +49,6 @@ func ParseType(s string) (Type, bool) {
 // NodeID is the id in an xDS node message.
 type NodeID string
 
-// Version is the hash of a resource's bytes, 16 hex digits. Equal bytes have
-// equal versions in every replica of one build.
-type Version string
-
 // Generation counts the store's published changes; 0 is the empty store.
 type Generation uint64
 

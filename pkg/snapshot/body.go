@@ -1,10 +1,6 @@
 package snapshot
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -55,14 +51,8 @@ const (
 	anyValue          = 2
 )
 
-// VersionOf is the version of a serialised message: the first 8 bytes of its SHA-256, in hex.
-func VersionOf(value []byte) mesh.Version {
-	h := sha256.Sum256(value)
-	return mesh.Version(hex.EncodeToString(h[:8]))
-}
-
 func newBody(t mesh.Type, name mesh.Name, value []byte, changed mesh.Generation) *Body {
-	version := VersionOf(value)
+	version := mesh.VersionOf(value)
 	var a []byte
 	a = protowire.AppendTag(a, anyTypeURL, protowire.BytesType)
 	a = protowire.AppendString(a, string(t))
@@ -85,30 +75,6 @@ func newBody(t mesh.Type, name mesh.Name, value []byte, changed mesh.Generation)
 	wire = protowire.AppendBytes(wire, a)
 	return &Body{
 		Name: name, Version: version, Changed: changed, wire: wire, sotw: sotw,
-		Sum: sum(name.Value(), version),
+		Sum: mesh.Sum(name, version),
 	}
-}
-
-func sum(name string, version mesh.Version) uint64 {
-	h := sha256.New()
-	h.Write([]byte(name))
-	h.Write([]byte{0})
-	h.Write([]byte(version))
-	var out [sha256.Size]byte
-	return binary.BigEndian.Uint64(h.Sum(out[:0]))
-}
-
-// SumVersion gives the version of a set of resources from the XOR of their Sums.
-func SumVersion(sum uint64) mesh.Version {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], sum)
-	return mesh.Version(hex.EncodeToString(b[:]))
-}
-
-// Sum is the Sum that a resource of this name and version has; 0 for the version "".
-func Sum(name mesh.Name, version mesh.Version) uint64 {
-	if version == "" {
-		return 0
-	}
-	return sum(name.Value(), version)
 }

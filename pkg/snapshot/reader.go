@@ -55,6 +55,7 @@ func (r *Reader) Unsubscribe(t mesh.Type, names ...mesh.Name) {
 	for _, name := range names {
 		in.drop(name, r)
 	}
+	r.store.tidy(t, in)
 }
 
 // SubscribeAll asks to be woken for every resource of a type, or takes that back.
@@ -66,6 +67,7 @@ func (r *Reader) SubscribeAll(t mesh.Type, on bool) {
 		in.all[r] = struct{}{}
 	} else {
 		delete(in.all, r)
+		r.store.tidy(t, in)
 	}
 }
 
@@ -85,6 +87,13 @@ func (s *Store) interestIn(t mesh.Type) *interest {
 		s.interest[t] = in
 	}
 	return in
+}
+
+// tidy forgets a type that nobody subscribes to: clients may ask for any type.
+func (s *Store) tidy(t mesh.Type, in *interest) {
+	if len(in.all) == 0 && len(in.byName) == 0 {
+		delete(s.interest, t)
+	}
 }
 
 func (in *interest) drop(name mesh.Name, r *Reader) {

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,8 +123,15 @@ func (s *Store) wanted(fields mesh.ViewFields) map[mesh.View]bool {
 }
 
 func (s *Store) wake(changed []mesh.ResourceName) {
+	for _, r := range s.interested(changed) {
+		r.poke()
+	}
+}
+
+func (s *Store) interested(changed []mesh.ResourceName) []*Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var out []*Reader
 	wild := make(map[mesh.Type]bool)
 	for _, c := range changed {
 		in := s.interest[c.Type]
@@ -132,12 +140,9 @@ func (s *Store) wake(changed []mesh.ResourceName) {
 		}
 		if !wild[c.Type] {
 			wild[c.Type] = true
-			for r := range in.all {
-				r.poke()
-			}
+			out = slices.AppendSeq(out, maps.Keys(in.all))
 		}
-		for r := range in.byName[mesh.Intern(c.Name)] {
-			r.poke()
-		}
+		out = slices.AppendSeq(out, maps.Keys(in.byName[mesh.Intern(c.Name)]))
 	}
+	return out
 }

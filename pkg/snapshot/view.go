@@ -63,6 +63,31 @@ func (v View) Body(t mesh.Type, name mesh.Name) *Body {
 	return e.body(v.key)
 }
 
+// Version gives the version of the resource's form for this view; "" when there is none.
+func (v View) Version(t mesh.Type, name mesh.Name) mesh.Version {
+	if b := v.Body(t, name); b != nil {
+		return b.Version
+	}
+	return ""
+}
+
+// Sum gives the mesh.Sum of the resource's form for this view; 0 when there is none.
+func (v View) Sum(t mesh.Type, name mesh.Name) uint64 {
+	if b := v.Body(t, name); b != nil {
+		return b.Sum
+	}
+	return 0
+}
+
+// Total gives how many resources of a type the view sees, and the XOR of their Sums.
+func (v View) Total(t mesh.Type) (count int, sum uint64) {
+	for b := range v.bodies(t) {
+		count++
+		sum ^= b.Sum
+	}
+	return count, sum
+}
+
 // All gives every resource of a type that the view sees, sorted by name.
 func (v View) All(t mesh.Type) []*Body {
 	all := slices.Collect(v.bodies(t))
