@@ -25,13 +25,14 @@ type command struct {
 var commandOptions = map[string]string{
 	"delta-open": "node as agent", "sotw-open": "node as agent",
 	"subscribe": "on held", "unsubscribe": "on", "resend": "on",
-	"ack": "on subscribe unsubscribe", "nack": "on", "close": "on",
+	"ack": "on subscribe unsubscribe", "nack": "on", "pause": "on", "resume": "on", "close": "on",
+	"put": "service",
 }
 
-func parseCommand(d *datadriven.TestData) (command, error) {
-	c := command{name: d.Cmd, options: map[string][]string{}}
+func parseCommand(name string, args []datadriven.CmdArg) (command, error) {
+	c := command{name: name, options: map[string][]string{}}
 	known := strings.Fields(commandOptions[c.name])
-	for _, a := range d.CmdArgs {
+	for _, a := range args {
 		if len(a.Vals) == 0 {
 			c.words = append(c.words, a.Key)
 			continue
@@ -61,6 +62,26 @@ func (c command) typeAndNames() (mesh.Type, []string, error) {
 		return "", nil, fmt.Errorf("type %q is unknown", c.words[0])
 	}
 	return t, c.words[1:], nil
+}
+
+// addTo adds a put or delete to an update.
+func (c command) addTo(u *mesh.Update) error {
+	t, words, err := c.typeAndNames()
+	switch {
+	case err != nil:
+		return err
+	case c.name == "put" && len(words) == 2:
+		r := Resource(t, words[0], words[1])
+		if service := c.option("service", ""); service != "" {
+			r.FollowedBy = []mesh.ResourceName{{Type: mesh.TypeEndpoint, Name: service}}
+		}
+		u.Put = append(u.Put, r)
+	case c.name == "delete" && len(words) == 1:
+		u.Remove = append(u.Remove, mesh.Removal{ResourceName: mesh.ResourceName{Type: t, Name: words[0]}})
+	default:
+		return fmt.Errorf("%s %s %q: want put TYPE NAME LABEL, or delete TYPE NAME", c.name, t.Short(), words)
+	}
+	return nil
 }
 
 // answer acknowledges or refuses a response.

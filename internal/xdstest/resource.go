@@ -18,14 +18,18 @@ import (
 // Resource makes a small resource of the given type and name. Its label goes
 // into a field that does not matter otherwise, so that a test tells contents
 // apart at sight: "v1" and "v2" differ in their bytes, and v1 has equal bytes
-// each time. For a type that the mesh does not generate the body is a
-// StringValue "name=label".
+// each time. A cluster is followed by the assignment of its name. For a type
+// that the mesh does not generate the body is a StringValue "name=label".
 func Resource(t mesh.Type, name, label string) mesh.Resource {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(resourceMessage(t, name, label))
 	if err != nil {
 		panic(fmt.Sprintf("marshal a message made here: %v", err))
 	}
-	return mesh.Resource{Type: t, Name: name, Body: body}
+	r := mesh.Resource{Type: t, Name: name, Body: body}
+	if t == mesh.TypeCluster {
+		r.FollowedBy = []mesh.ResourceName{{Type: mesh.TypeEndpoint, Name: name}}
+	}
+	return r
 }
 
 func resourceMessage(t mesh.Type, name, label string) proto.Message {

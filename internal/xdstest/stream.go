@@ -5,20 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
-
-// Deadline is how long an expectation waits, in real or in bubble time.
-const Deadline = 5 * time.Second
 
 // unread is how many responses may wait for the test to expect them.
 const unread = 1024
@@ -47,6 +40,8 @@ type Stream struct {
 	arrived chan *Response
 	end     error
 	done    chan struct{}
+	// reading holds a token unless the stream is paused.
+	reading chan struct{}
 
 	first bool
 	types map[mesh.Type]*typeState
@@ -67,7 +62,7 @@ func Open(t testing.TB, conn grpc.ClientConnInterface, p Protocol, node *corev3.
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Stream{
 		Protocol: p, Node: node, t: t, cancel: cancel,
-		arrived: make(chan *Response, unread), done: make(chan struct{}),
+		arrived: make(chan *Response, unread), done: make(chan struct{}), reading: make(chan struct{}, 1),
 		first: true, types: map[mesh.Type]*typeState{},
 	}
 	receive, err := s.open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn))
@@ -75,8 +70,9 @@ func Open(t testing.TB, conn grpc.ClientConnInterface, p Protocol, node *corev3.
 		cancel()
 		t.Fatalf("open %s stream: %v", p, err)
 	}
+	s.reading <- struct{}{}
 	go func() {
-		s.end = s.receive(receive)
+		s.end = s.receive(ctx, receive)
 		close(s.arrived)
 		close(s.done)
 	}()
@@ -107,8 +103,14 @@ func decode[M any](receive func() (M, error), convert func(M) (*Response, error)
 }
 
 // receive runs until the stream ends, and gives the reason.
-func (s *Stream) receive(next func() (*Response, error)) error {
+func (s *Stream) receive(ctx context.Context, next func() (*Response, error)) error {
 	for {
+		select {
+		case token := <-s.reading:
+			s.reading <- token
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		r, err := next()
 		if err != nil {
 			return err
@@ -189,96 +191,6 @@ func (s *Stream) typeState(t mesh.Type) *typeState {
 	return s.types[t]
 }
 
-// Expect gives the next response, whatever its type, and fails the test when
-// none comes within Deadline or the stream ends.
-func (s *Stream) Expect() *Response {
-	s.t.Helper()
-	timer := time.NewTimer(Deadline)
-	defer timer.Stop()
-	select {
-	case r, ok := <-s.arrived:
-		if !ok {
-			s.t.Fatalf("the stream ended: %v", s.end)
-		}
-		return s.seen(r)
-	case <-timer.C:
-		s.t.Fatalf("no response within %v", Deadline)
-	}
-	return nil
-}
-
-// ExpectText is Expect, and compares the response's String.
-func (s *Stream) ExpectText(want string) *Response {
-	s.t.Helper()
-	r := s.Expect()
-	if got := r.String(); got != want {
-		s.t.Fatalf("got response %q, want %q", got, want)
-	}
-	return r
-}
-
-// ExpectAcked is ExpectText, and acknowledges.
-func (s *Stream) ExpectAcked(want string) *Response {
-	s.t.Helper()
-	r := s.ExpectText(want)
-	s.Ack(r)
-	return r
-}
-
-// Arrived waits, inside a synctest bubble, until everything in it blocks, and
-// gives what the stream has received and the test has not seen.
-func (s *Stream) Arrived() []*Response {
-	synctest.Wait()
-	var all []*Response
-	for {
-		select {
-		case r, ok := <-s.arrived:
-			if !ok {
-				return all
-			}
-			all = append(all, s.seen(r))
-		default:
-			return all
-		}
-	}
-}
-
-// Silent fails the test unless Arrived is empty and the stream is open. It is
-// for a synctest bubble only.
-func (s *Stream) Silent() {
-	s.t.Helper()
-	if all := s.Arrived(); len(all) > 0 {
-		s.t.Fatalf("got %v, want silence", all)
-	}
-	if err := s.Ended(); err != nil {
-		s.t.Fatalf("the stream ended: %v", err)
-	}
-}
-
-func (s *Stream) seen(r *Response) *Response {
-	s.typeState(r.Type).nonce = r.Nonce
-	return r
-}
-
-// ExpectEnd waits until the stream ends, and gives its status code and
-// message; unseen responses are dropped.
-func (s *Stream) ExpectEnd() (codes.Code, string) {
-	s.t.Helper()
-	timer := time.NewTimer(Deadline)
-	defer timer.Stop()
-	for {
-		select {
-		case _, ok := <-s.arrived:
-			if !ok {
-				st := status.Convert(s.end)
-				return st.Code(), st.Message()
-			}
-		case <-timer.C:
-			s.t.Fatalf("the stream is open after %v", Deadline)
-		}
-	}
-}
-
 // Ended gives the error that the stream ended with (io.EOF for a clean end),
 // or nil while it is open.
 func (s *Stream) Ended() error {
@@ -289,6 +201,13 @@ func (s *Stream) Ended() error {
 		return nil
 	}
 }
+
+// Pause stops reading after at most one more response, so that the server's
+// sends block once the stream's flow-control window (64 KB at first) is full.
+func (s *Stream) Pause() { <-s.reading }
+
+// Resume reads on after Pause.
+func (s *Stream) Resume() { s.reading <- struct{}{} }
 
 // Close cancels the stream from the client's side.
 func (s *Stream) Close() { s.cancel() }

@@ -49,8 +49,10 @@ type System struct {
 //	ack [#N] [subscribe=(…)] [unsubscribe=(…)]   the response #N, else the oldest unanswered one
 //	nack [#N] [MESSAGE…]
 //	resend TYPE                              the last request's subscription again, with a nonce never issued
+//	pause                                    stops reading the stream, after at most one more response
+//	resume
 //	close                                    cancels the stream
-//	put TYPE NAME LABEL                      publishes one resource
+//	put TYPE NAME LABEL [service=NAME]       publishes one resource; service: the assignment that follows a cluster, if not its own name's
 //	delete TYPE NAME
 //	publish                                  one update: a line "put …" or "delete …" each
 //	wait DURATION                            lets bubble time pass
@@ -98,7 +100,7 @@ type namedStream struct {
 
 // do runs one command, and gives what it prints itself.
 func (s *transcript) do(d *datadriven.TestData) (string, error) {
-	c, err := parseCommand(d)
+	c, err := parseCommand(d.Cmd, d.CmdArgs)
 	if err != nil {
 		return "", err
 	}
@@ -124,6 +126,12 @@ func (s *transcript) do(d *datadriven.TestData) (string, error) {
 		return "", s.request(stream, c)
 	case "ack", "nack":
 		return "", stream.answer(c)
+	case "pause":
+		stream.Pause()
+		return "", nil
+	case "resume":
+		stream.Resume()
+		return "", nil
 	case "close":
 		stream.Close()
 		return "", nil
@@ -200,28 +208,25 @@ func (s *transcript) wait(c command) error {
 
 // publish changes what the system serves, in one step.
 func (s *transcript) publish(c command, input string) error {
-	lines := [][]string{append([]string{c.name}, c.words...)}
+	lines := []command{c}
 	if c.name == "publish" {
 		lines = nil
 		for line := range strings.Lines(input) {
-			lines = append(lines, strings.Fields(line))
+			name, args, err := datadriven.ParseLine(line)
+			if err != nil {
+				return err
+			}
+			one, err := parseCommand(name, args)
+			if err != nil {
+				return err
+			}
+			lines = append(lines, one)
 		}
 	}
 	var u mesh.Update
-	for _, words := range lines {
-		if len(words) < 3 {
-			return fmt.Errorf("%q: want put TYPE NAME LABEL, or delete TYPE NAME", strings.Join(words, " "))
-		}
-		t, ok := mesh.ParseType(words[1])
-		switch {
-		case !ok:
-			return fmt.Errorf("type %q is unknown", words[1])
-		case words[0] == "put" && len(words) == 4:
-			u.Put = append(u.Put, Resource(t, words[2], words[3]))
-		case words[0] == "delete" && len(words) == 3:
-			u.Remove = append(u.Remove, mesh.Removal{ResourceName: mesh.ResourceName{Type: t, Name: words[2]}})
-		default:
-			return fmt.Errorf("%q: want put TYPE NAME LABEL, or delete TYPE NAME", strings.Join(words, " "))
+	for _, line := range lines {
+		if err := line.addTo(&u); err != nil {
+			return err
 		}
 	}
 	s.system.Publish(u)
