@@ -84,7 +84,7 @@ func addresses(failures []EndpointFailure) string {
 func (r Report) connectFailures() uint64 {
 	var n uint64
 	for _, f := range r.Endpoints {
-		n += f.ConnectFailed
+		n = plus(n, f.ConnectFailed)
 	}
 	return max(n, r.FailConnects)
 }

@@ -2,6 +2,7 @@ package refresh
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -13,7 +14,8 @@ type Report struct {
 	Node mesh.NodeID
 	// Cluster is the name of the cluster, or of its assignment.
 	Cluster string
-	// Endpoints are those with failures, each address once. Submit takes the slice over.
+	// Endpoints are those with failures, each address once; of more than 64 the first
+	// ones count. Submit takes the slice over.
 	Endpoints []EndpointFailure
 	// FailConnects counts connects that failed, over all endpoints, for
 	// clients that do not tell them apart by endpoint.
@@ -29,8 +31,7 @@ type EndpointFailure struct {
 	Errors, Issued, ConnectFailed uint64
 }
 
-// maxEndpoints bounds how many endpoints of one report are kept; more of them
-// would change no decision.
+// maxEndpoints bounds how many endpoints of one report are kept.
 const maxEndpoints = 64
 
 // Failed tells whether anything failed.
@@ -49,22 +50,42 @@ func (r Report) trim() Report {
 	return r
 }
 
-// add gives the sum of two trimmed reports of the same node and cluster.
-func (r Report) add(other Report) Report {
-	r.FailConnects += other.FailConnects
-	for _, f := range other.Endpoints {
-		i := slices.IndexFunc(r.Endpoints, func(g EndpointFailure) bool { return g.Address == f.Address })
-		if i < 0 {
-			if len(r.Endpoints) < maxEndpoints {
-				r.Endpoints = append(r.Endpoints, f)
-			}
-			continue
+// CountFailedConnects adds to FailConnects.
+func (r *Report) CountFailedConnects(n uint64) { r.FailConnects = plus(r.FailConnects, n) }
+
+// CountEndpoint adds what happened at one endpoint, unless nothing failed
+// there, or the report names 64 others already: more of them would change no decision.
+func (r *Report) CountEndpoint(f EndpointFailure) {
+	if !f.failed() {
+		return
+	}
+	i := slices.IndexFunc(r.Endpoints, func(g EndpointFailure) bool { return g.Address == f.Address })
+	if i < 0 {
+		if len(r.Endpoints) < maxEndpoints {
+			r.Endpoints = append(r.Endpoints, f)
 		}
-		r.Endpoints[i].Errors += f.Errors
-		r.Endpoints[i].Issued += f.Issued
-		r.Endpoints[i].ConnectFailed += f.ConnectFailed
+		return
+	}
+	e := &r.Endpoints[i]
+	e.Errors, e.Issued, e.ConnectFailed = plus(e.Errors, f.Errors), plus(e.Issued, f.Issued), plus(e.ConnectFailed, f.ConnectFailed)
+}
+
+// add gives the sum of two trimmed reports of the same node and cluster; r's endpoints may change.
+func (r Report) add(other Report) Report {
+	r.CountFailedConnects(other.FailConnects)
+	for _, f := range other.Endpoints {
+		r.CountEndpoint(f)
 	}
 	return r
+}
+
+// plus is a sum that stays at its maximum: counts are clients' claims, and one
+// that wraps to 0 would look like health.
+func plus(a, b uint64) uint64 {
+	if a > math.MaxUint64-b {
+		return math.MaxUint64
+	}
+	return a + b
 }
 
 func (r Report) pair() pair { return pair{r.Node, r.Cluster} }
