@@ -66,7 +66,8 @@ func dialAddress(s string) (string, error) {
 }
 
 // domainName tells whether s is a host name by RFC 1123 (letters, digits and
-// inner dashes in labels of 1 to 63, at most 253 in all); one final dot is allowed.
+// inner dashes in labels of 1 to 63, at most 253 in all); underscores, which real
+// names have, and one final dot are allowed too.
 func domainName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 {
@@ -77,12 +78,16 @@ func domainName(s string) bool {
 			return false
 		}
 		for _, c := range []byte(label) {
-			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			if !nameByte(c) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+func nameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
 func clusterDomain(s string) error {

@@ -131,7 +131,7 @@ func text(t *table, p *string, name, kind, usage string, check func(string) erro
 
 // path adds a setting that names a file or directory. Existence is judged by
 // check, once, for the value in force: a path that a flag overrides need not exist.
-func path(t *table, p *string, name, kind, usage string, check func(string) error) *field {
+func path(t *table, p *string, name, kind, usage string, check func(string) error) {
 	f := text(t, p, name, kind, usage, anyText)
 	f.check = func() error {
 		if *p == "" {
@@ -139,11 +139,10 @@ func path(t *table, p *string, name, kind, usage string, check func(string) erro
 		}
 		return check(*p)
 	}
-	return f
 }
 
 // duration adds a setting of a time span greater than 0.
-func duration(t *table, p *time.Duration, name, usage string) *field {
+func duration(t *table, p *time.Duration, name, usage string) {
 	parse := func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		if err != nil {
@@ -154,11 +153,11 @@ func duration(t *table, p *time.Duration, name, usage string) *field {
 		}
 		return d, nil
 	}
-	return scalar(t, p, name, "duration", usage, parse, time.Duration.String)
+	scalar(t, p, name, "duration", usage, parse, time.Duration.String)
 }
 
 // count adds a setting of a whole number of at least 1.
-func count(t *table, p *int, name, usage string) *field {
+func count(t *table, p *int, name, usage string) {
 	parse := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil {
@@ -171,11 +170,10 @@ func count(t *table, p *int, name, usage string) *field {
 	}
 	f := scalar(t, p, name, "number", usage, parse, strconv.Itoa)
 	f.plain = true
-	return f
 }
 
 // boolean adds a switch.
-func boolean(t *table, p *bool, name, usage string) *field {
+func boolean(t *table, p *bool, name, usage string) {
 	parse := func(s string) (bool, error) {
 		b, err := strconv.ParseBool(s)
 		if err != nil {
@@ -185,5 +183,4 @@ func boolean(t *table, p *bool, name, usage string) *field {
 	}
 	f := scalar(t, p, name, "bool", usage, parse, strconv.FormatBool)
 	f.plain = true
-	return f
 }
