@@ -237,13 +237,16 @@ func sorted(names []mesh.Name) []mesh.Name {
 	return names
 }
 
-// ResendAll makes everything that the client subscribes to go out again.
-func (s *Stream) ResendAll(now time.Time) bool {
-	sent := false
+// ResendAll makes everything that the client subscribes to go out again, or
+// only what is called name unless that is "". It reports whether there is any.
+func (s *Stream) ResendAll(name string, now time.Time) bool {
+	any := false
 	for t := range s.types {
 		for _, b := range s.subscribed(t, s.acks.Type(t)) {
-			sent = s.Resend(t, b.Name, now) || sent
+			if name == "" || b.Name.Value() == name {
+				any = s.Resend(t, b.Name, now) || any
+			}
 		}
 	}
-	return sent
+	return any
 }
