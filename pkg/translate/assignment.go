@@ -49,22 +49,12 @@ func assignment(name string, endpoints []placed) *endpointv3.ClusterLoadAssignme
 		}
 		group.LbEndpoints = append(group.LbEndpoints, lbEndpoint(e))
 	}
-	for _, l := range cla.Endpoints {
-		l.LoadBalancingWeight = wrapperspb.UInt32(weight(l))
+	for _, l := range cla.GetEndpoints() {
+		// Localities of one priority share the load by size: gRPC divides a
+		// locality's weight by its endpoints, draining ones included (gRFC A113).
+		l.LoadBalancingWeight = wrapperspb.UInt32(uint32(len(l.GetLbEndpoints())))
 	}
 	return cla
-}
-
-// weight is the number of healthy endpoints, and at least 1: localities of one
-// priority then share the load by size.
-func weight(l *endpointv3.LocalityLbEndpoints) uint32 {
-	var n uint32
-	for _, e := range l.GetLbEndpoints() {
-		if e.GetHealthStatus() == corev3.HealthStatus_HEALTHY {
-			n++
-		}
-	}
-	return max(n, 1)
 }
 
 func lbEndpoint(e *placed) *endpointv3.LbEndpoint {

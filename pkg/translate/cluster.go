@@ -33,6 +33,9 @@ const (
 // metadataNamespace is where metadata of ours stands.
 const metadataNamespace = "freshmesh.dev"
 
+// ringHash names its hash function: gRPC refuses the default one, which is the same.
+var ringHash = &ringhashv3.RingHash{HashFunction: ringhashv3.RingHash_XX_HASH}
+
 // policies are lists: a client takes the first entry that it supports, and
 // every client supports the last (gRFC A52). RANDOM and MAGLEV in lb_policy
 // would be refused by gRPC, and LEAST_REQUEST by some of its languages.
@@ -40,8 +43,8 @@ var policies = map[string]*clusterv3.LoadBalancingPolicy{
 	policyLeastRequest: policyList(&leastrequestv3.LeastRequest{}, &roundrobinv3.RoundRobin{}),
 	policyRoundRobin:   policyList(&roundrobinv3.RoundRobin{}),
 	policyRandom:       policyList(&randomv3.Random{}, &roundrobinv3.RoundRobin{}),
-	policyRingHash:     policyList(&ringhashv3.RingHash{}, &roundrobinv3.RoundRobin{}),
-	policyMaglev:       policyList(&maglevv3.Maglev{}, &ringhashv3.RingHash{}, &roundrobinv3.RoundRobin{}),
+	policyRingHash:     policyList(ringHash, &roundrobinv3.RoundRobin{}),
+	policyMaglev:       policyList(&maglevv3.Maglev{}, ringHash, &roundrobinv3.RoundRobin{}),
 }
 
 var policyNames = map[string]string{
