@@ -20,8 +20,8 @@ NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## start the standalone mesh of configs/standalone, until Ctrl-C
-	@$(GO) run ./test/standalone
+run: ## start the standalone mesh of configs/standalone, until Ctrl-C (ARGS="--help")
+	@$(GO) build -o bin/ ./test/standalone && exec bin/standalone $(ARGS)
 
 build: ## build the programs into bin/
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -57,7 +58,26 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request) {
 		s.failWith(w, r, err)
 		return
 	}
-	s.answer(w, http.StatusOK, audit)
+	s.answer(w, http.StatusOK, withLists(audit))
+}
+
+// withLists gives a with every list that the contract names there, if empty:
+// null is what scripts trip over. What a shares with others is not changed.
+func withLists(a ack.Audit) ack.Audit {
+	if a.Server.Problems == nil {
+		a.Server.Problems = []mesh.Problem{}
+	}
+	a.Nodes = append([]ack.Node{}, a.Nodes...)
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		if n.History == nil {
+			n.History = []ack.Event{}
+		}
+		if n.Types == nil {
+			n.Types = []ack.TypeState{}
+		}
+	}
+	return a
 }
 
 // Resync is the body that answers POST /resync.

@@ -305,14 +305,14 @@ func (c *core) due(now time.Time) []delayed {
 // next is how long until due or start has something to do; false for never,
 // unless something comes in.
 func (c *core) next(now time.Time) (time.Duration, bool) {
-	wait, any := time.Duration(0), false
+	wait, some := time.Duration(0), false
 	if !c.nextDue.IsZero() {
-		wait, any = max(0, c.nextDue.Sub(now)), true
+		wait, some = max(0, c.nextDue.Sub(now)), true
 	}
 	if len(c.queue) > 0 && c.reading < c.limits.MaxReading {
-		if w := c.reads.wait(now); !any || w < wait {
-			wait, any = w, true
+		if w := c.reads.wait(now); !some || w < wait {
+			wait, some = w, true
 		}
 	}
-	return wait, any
+	return wait, some
 }

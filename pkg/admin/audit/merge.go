@@ -55,6 +55,9 @@ func Merge(audits []ack.Audit) Merged {
 		m.Nodes = append(m.Nodes, n)
 	}
 	slices.SortFunc(m.Nodes, func(a, b ack.Node) int { return cmp.Compare(a.ID, b.ID) })
+	if m.Server.Problems == nil {
+		m.Server.Problems = []mesh.Problem{} // [] in JSON, not null
+	}
 	m.Summary = summarise(m.Nodes)
 	return m
 }

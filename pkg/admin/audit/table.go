@@ -106,11 +106,11 @@ func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	kind := printable(t.Type)
 	if o.Output == Wide {
-		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, t.State, t.Behind, t.Subscribed,
-			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), or(string(t.HeldVersion), "nothing"), or(string(t.CurrentVersion), "nothing"))
+		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
+			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), or(printable(string(t.HeldVersion)), "nothing"), or(printable(string(t.CurrentVersion)), "nothing"))
 	}
 	if n := t.Nack; n != nil {
-		add("    %s: refused version %s %s: %s", kind, n.Version, Age(now, n.At), printable(n.Message))
+		add("    %s: refused version %s %s: %s", kind, printable(string(n.Version)), Age(now, n.At), printable(n.Message))
 		for _, name := range n.Resources {
 			add("      refused: %s", printable(name))
 		}
@@ -119,8 +119,8 @@ func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 		if i == maxBehind && o.Output != Wide {
 			break
 		}
-		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), or(string(r.Held), "nothing"),
-			or(string(r.Current), "gone"), Age(now, r.ChangedAt), by(r.Cause))
+		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), or(printable(string(r.Held)), "nothing"),
+			or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
 	}
 	shown := len(t.BehindResources)
 	if o.Output != Wide {
