@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"time"
 
@@ -29,6 +31,11 @@ type Config struct {
 	Policy        ack.Policy
 	// MaxNames bounds the names that one stream subscribes to; 0: the default of package xds.
 	MaxNames int
+	// MaxStreams bounds the streams of one connection; 0: no bound.
+	MaxStreams int
+	// MaxRequestBytes bounds one request; 0 means 32 MiB, since a reconnecting
+	// client names all that it holds.
+	MaxRequestBytes int
 	// ReportInterval is how often proxies report load; 0 means 10 s.
 	ReportInterval time.Duration
 	// Build is shown in the audit.
@@ -69,7 +76,7 @@ func New(c Config) *Server {
 		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
-	s.grpc = newGRPC(c.Policy)
+	s.grpc = newGRPC(c)
 	s.xds.Register(s.grpc)
 	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
 		Sink: s.refresh, Interval: c.ReportInterval, Logger: c.Logger.Named("lrs"), Done: s.done,
@@ -78,20 +85,19 @@ func New(c Config) *Server {
 }
 
 const (
-	// maxRequestBytes bounds a request: a reconnecting client names all that it holds.
-	maxRequestBytes = 32 << 20
 	// minPing is the least time between two keepalive pings that a client may send.
 	minPing = 5 * time.Second
 	// drainTime bounds how long Run waits for calls to end once it stops.
 	drainTime = 3 * time.Second
 )
 
-func newGRPC(p ack.Policy) *grpc.Server {
+func newGRPC(c Config) *grpc.Server {
 	return grpc.NewServer(append(xds.ServerOptions(),
-		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxRecvMsgSize(cmp.Or(c.MaxRequestBytes, 32<<20)),
+		grpc.MaxConcurrentStreams(cmp.Or(uint32(c.MaxStreams), math.MaxUint32)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		// A connection whose peer is gone is noticed as soon as a silent stream is.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: p.ProbeInterval, Timeout: p.AckTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: c.Policy.ProbeInterval, Timeout: c.Policy.AckTimeout}),
 	)...)
 }
 
