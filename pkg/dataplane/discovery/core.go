@@ -52,10 +52,14 @@ type core struct {
 	// fresh makes the next stream offer no initial versions.
 	fresh bool
 
+	// silentRung is how far the ladder of a silent stream was climbed, at rungAt;
+	// probing is what its first rung asked for.
 	silentRung int
 	rungAt     time.Time
-	tokens     int
-	tokenAt    time.Time
+	probing    []*entry
+	// tokens are the reconnects that single unanswered names may still cost.
+	tokens  int
+	tokenAt time.Time
 
 	subscribe, unsubscribe map[mesh.Type]map[string]bool
 	out                    output

@@ -78,7 +78,7 @@ func (c *core) publish(s *sub) {
 	}
 	cds := c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}]
 	a := answer{cluster: s.inForce, status: ClusterStatus{
-		Name: s.name, ServiceName: s.services[0], State: StatePending, Pinned: s.pinned, Reason: c.refusals(s),
+		Name: s.name, ServiceName: s.name, State: StatePending, Pinned: s.pinned, Reason: c.refusals(s),
 	}}
 	if cluster := s.inForce; cluster != nil {
 		a.status.State = StateInForce

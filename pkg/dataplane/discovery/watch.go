@@ -71,13 +71,16 @@ func (c *core) watchSilence(now time.Time) bool {
 	switch c.silentRung {
 	case 1:
 		c.climbed(rungResubscribe)
-		for _, e := range c.oldest() {
+		c.probing = c.oldest()
+		for _, e := range c.probing {
 			c.ask(now, e)
 		}
 	case 2:
 		c.climbed(rungAnew)
-		for _, e := range c.oldest() {
-			c.askAnew(now, e)
+		for _, e := range c.probing {
+			if c.entries[e.name] == e {
+				c.askAnew(now, e)
+			}
 		}
 	case 3:
 		c.newConnection(rungReconnect)
@@ -87,13 +90,12 @@ func (c *core) watchSilence(now time.Time) bool {
 	return true
 }
 
-// oldest is the resource of each type that was vouched for longest ago.
+// oldest is the resource of each type that was vouched for longest ago. One that
+// is awaited anyhow is the last choice: it may be a name that nobody answers for.
 func (c *core) oldest() []*entry {
 	found := map[mesh.Type]*entry{}
 	for _, e := range c.entries {
-		o := found[e.name.Type]
-		if o == nil || e.confirmedAt.Before(o.confirmedAt) ||
-			e.confirmedAt.Equal(o.confirmedAt) && e.name.Name < o.name.Name {
+		if o := found[e.name.Type]; o == nil || olderThan(e, o) {
 			found[e.name.Type] = e
 		}
 	}
@@ -104,6 +106,17 @@ func (c *core) oldest() []*entry {
 		}
 	}
 	return list
+}
+
+func olderThan(a, b *entry) bool {
+	switch {
+	case a.askedAt.IsZero() != b.askedAt.IsZero():
+		return a.askedAt.IsZero()
+	case !a.confirmedAt.Equal(b.confirmedAt):
+		return a.confirmedAt.Before(b.confirmedAt)
+	default:
+		return a.name.Name < b.name.Name
+	}
 }
 
 // watchAnswers climbs for each resource whose answer is overdue, and asks again
