@@ -90,7 +90,9 @@ func (b backend) serveWeb(ctx context.Context, listener net.Listener) error {
 	if err := server.Shutdown(grace); err != nil {
 		server.Close()
 	}
-	<-served // http.ErrServerClosed
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

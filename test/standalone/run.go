@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -74,8 +75,7 @@ func build(ctx context.Context, o options) error {
 		return nil
 	case <-o.signals:
 		cancel()
-		<-built
-		return errInterrupted
+		return errors.Join(errInterrupted, <-built)
 	}
 }
 
@@ -108,20 +108,15 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan error, 1)
-	go func() { ready <- p.awaitReady(ctx) }()
-	waiting := true
-	defer func() {
-		cancel()
-		if waiting {
-			<-ready
-		}
-	}()
+	var wg sync.WaitGroup
+	wg.Go(func() { ready <- p.awaitReady(ctx) })
+	defer wg.Wait()
+	defer cancel()
 	for {
 		select {
 		case <-o.signals:
 			return nil
 		case err := <-ready:
-			waiting = false
 			if err != nil {
 				return err
 			}
