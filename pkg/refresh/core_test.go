@@ -309,3 +309,63 @@ func TestBudgetsHoldAgainstAnyReports(t *testing.T) {
 		}
 	})
 }
+
+func TestReportsAddUpWhileTheyWait(t *testing.T) {
+	c := newCore(Limits{}.withDefaults(), t0)
+	for range 3 {
+		c.judge(t0, failure("a", dead), Holding{Known: true}, echo, true)
+		c.start(t0)
+	}
+	c.verified(t0, echo, outcome{})
+	out := c.take()
+	if len(out.findings) != 1 || out.findings[0].Endpoints[0].ConnectFailed != 9 {
+		t.Errorf("for a read: %+v", out.findings)
+	}
+	behind := Holding{Known: true, Behind: true}
+	for range 3 { // the first is resent, two wait for the back-off
+		c.judge(t0.Add(time.Minute), failure("a", dead), behind, echo, true)
+	}
+	if d := c.due(t0.Add(2 * time.Minute)); len(d) != 1 || d[0].report.Endpoints[0].ConnectFailed != 6 {
+		t.Errorf("for the back-off: %+v", d)
+	}
+}
+
+func TestDelayedReportsComeDueOneAfterTheOther(t *testing.T) {
+	c := newCore(Limits{}.withDefaults(), t0)
+	behind := Holding{Known: true, Behind: true}
+	for i, node := range []mesh.NodeID{"a", "b", "c"} {
+		at := t0.Add(time.Duration(i) * 100 * time.Millisecond)
+		c.judge(at, failure(node, dead), behind, echo, true)
+		c.judge(at, failure(node, dead), behind, echo, true) // waits a second
+	}
+	var got []string
+	now := t0.Add(200 * time.Millisecond)
+	for {
+		wait, ok := c.next(now)
+		if !ok {
+			break
+		}
+		now = now.Add(wait)
+		for _, d := range c.due(now) {
+			got = append(got, fmt.Sprint(d.report.Node, " ", now.Sub(t0)))
+		}
+	}
+	expect(t, "due", got, []string{"a 1s", "b 1.1s", "c 1.2s"})
+}
+
+func TestForgettingANodeDoesNotFillItsBudget(t *testing.T) {
+	l := Limits{NodeBurst: 1, NodePerSecond: 1.0 / 3600, Forget: time.Minute}.withDefaults()
+	c := newCore(l, t0)
+	behind := Holding{Known: true, Behind: true}
+	c.judge(t0, failure("a", dead), behind, echo, true)
+	c.judge(t0.Add(10*time.Minute), failure("a", dead), behind, echo, true)
+	out := c.take()
+	expect(t, "resends", len(out.resend), 1)
+	expect(t, "deferred", out.deferred, []held{heldNodeBudget})
+	// When the budget is full again, nothing is left of the node.
+	c.due(t0.Add(3 * time.Hour))
+	c.judge(t0.Add(3*time.Hour), failure("b", dead), Holding{}, mesh.Key{}, false)
+	if len(c.nodes) != 1 || len(c.pairs) != 1 {
+		t.Errorf("%d nodes, %d pairs", len(c.nodes), len(c.pairs))
+	}
+}
