@@ -2,7 +2,6 @@ package translate
 
 import (
 	"bytes"
-	"maps"
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -18,13 +17,15 @@ const OutboundRoute = "outbound"
 // over concatenated messages (protobuf encoding, "Last One Wins"), so the table
 // is its name followed by the hosts of every service.
 type hosts struct {
-	namespace string
+	service mesh.Key
+	// targets are what they lead to.
+	targets []target
 	// everywhere is for all nodes; own is for nodes of the service's namespace, beside the other.
 	everywhere, own []byte
 }
 
 // hostsOf makes the virtual hosts of a service's HTTP targets.
-func hostsOf(namespace string, targets []target, s *settings) *hosts {
+func hostsOf(service mesh.Key, targets []target, s *settings) *hosts {
 	everywhere, own := &routev3.RouteConfiguration{}, &routev3.RouteConfiguration{}
 	for _, t := range targets {
 		name := t.name()
@@ -35,7 +36,7 @@ func hostsOf(namespace string, targets []target, s *settings) *hosts {
 		short := t.own(false)
 		own.VirtualHosts = append(own.VirtualHosts, virtualHost(short[len(short)-1], short, name, s))
 	}
-	return &hosts{namespace: namespace, everywhere: marshal(everywhere), own: marshal(own)}
+	return &hosts{service: service, targets: targets, everywhere: marshal(everywhere), own: marshal(own)}
 }
 
 func (h *hosts) equal(o *hosts) bool {
@@ -44,26 +45,28 @@ func (h *hosts) equal(o *hosts) bool {
 
 // outbound is the table. It is put together again only after a service's hosts changed.
 type outbound struct {
-	byService map[mesh.Key]*hosts
+	// parts are sorted by service, each once.
+	parts []*hosts
 	// made is false until the table was made once: it exists even while it is empty.
 	made, dirty bool
 	// cause is the last change that made it dirty.
 	cause mesh.Cause
 }
 
+// put sets the hosts of a service; nil means that it has none.
 func (o *outbound) put(service mesh.Key, h *hosts, cause mesh.Cause) {
-	if old := o.byService[service]; old != nil && old.equal(h) {
+	i, found := slices.BinarySearchFunc(o.parts, service, func(p *hosts, k mesh.Key) int { return compareKeys(p.service, k) })
+	switch {
+	case found && h != nil && o.parts[i].equal(h), !found && h == nil:
 		return
+	case found && h == nil:
+		o.parts = slices.Delete(o.parts, i, i+1)
+	case found:
+		o.parts[i] = h
+	default:
+		o.parts = slices.Insert(o.parts, i, h)
 	}
-	o.byService[service] = h
 	o.dirty, o.cause = true, cause
-}
-
-func (o *outbound) remove(service mesh.Key, cause mesh.Cause) {
-	if _, ok := o.byService[service]; ok {
-		delete(o.byService, service)
-		o.dirty, o.cause = true, cause
-	}
 }
 
 // resource gives the table if it changed since the last call.
@@ -72,16 +75,13 @@ func (o *outbound) resource() (mesh.Resource, bool) {
 		return mesh.Resource{}, false
 	}
 	o.made, o.dirty = true, false
-	parts := make([]*hosts, 0, len(o.byService))
-	for _, key := range slices.SortedFunc(maps.Keys(o.byService), compareKeys) {
-		parts = append(parts, o.byService[key])
-	}
+	parts := slices.Clone(o.parts)
 	body := marshal(&routev3.RouteConfiguration{Name: OutboundRoute})
-	size := len(body)
+	size := 0
 	for _, h := range parts {
 		size += len(h.everywhere)
 	}
-	body = slices.Grow(body, size-len(body))
+	body = slices.Grow(body, size)
 	for _, h := range parts {
 		body = append(body, h.everywhere...)
 	}
@@ -100,7 +100,7 @@ func (o *outbound) resource() (mesh.Resource, bool) {
 func withOwn(body []byte, parts []*hosts, namespace string) []byte {
 	out := slices.Clip(body)
 	for _, h := range parts {
-		if h.namespace == namespace {
+		if h.service.Namespace == namespace {
 			out = append(out, h.own...)
 		}
 	}

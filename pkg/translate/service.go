@@ -15,10 +15,14 @@ const (
 
 // translation is one service on its way to resources.
 type translation struct {
-	domain   string
-	service  *mesh.Service
-	slices   []*mesh.EndpointSlice
-	region   func(node string) string
+	domain  string
+	service *mesh.Service
+	slices  []*mesh.EndpointSlice
+	region  func(node string) string
+	// old is what the same form of the service gave before; empty when there is
+	// no such thing. Only its assignments, and whether a cluster is DNS, depend
+	// on anything but the service.
+	old      *built
 	settings settings
 	out      []made
 	// http are the targets that the outbound table routes to.
@@ -26,9 +30,12 @@ type translation struct {
 	problems []mesh.Problem
 }
 
-// translate makes the resources of a service that exists.
-func translate(domain string, e *entry, region func(node string) string) (*built, []mesh.Problem) {
-	t := &translation{domain: domain, service: e.service, slices: e.slices, region: region}
+// translate makes the resources of a service that exists; old is what it gave before.
+func translate(domain string, e *entry, old *built, region func(node string) string) (*built, []mesh.Problem) {
+	if old.service != e.service {
+		old = &built{}
+	}
+	t := &translation{domain: domain, service: e.service, slices: e.slices, region: region, old: old}
 	t.settings = readSettings(e.service, t.report)
 	for i, p := range e.service.Ports {
 		// UDP and SCTP are legal and not served.
@@ -36,13 +43,21 @@ func translate(domain string, e *entry, region func(node string) string) (*built
 			t.port(i, p)
 		}
 	}
-	b := &built{resources: t.out}
+	b := &built{service: e.service, resources: t.out, hosts: t.hosts()}
 	slices.SortFunc(b.resources, func(a, b made) int { return compareNames(a.name(), b.name()) })
-	if len(t.http) > 0 {
-		b.hosts = hostsOf(e.service.Namespace, t.http, &t.settings)
-	}
 	slices.SortFunc(t.problems, compareProblems)
 	return b, slices.Compact(t.problems)
+}
+
+// hosts are the entries of the outbound table; nil when no port is HTTP.
+func (t *translation) hosts() *hosts {
+	if len(t.http) == 0 {
+		return nil
+	}
+	if h := t.old.hosts; h != nil && slices.Equal(h.targets, t.http) {
+		return h
+	}
+	return hostsOf(t.service.Key, t.http, &t.settings)
 }
 
 func (t *translation) report(field, reason string) {
@@ -117,13 +132,28 @@ func (t *translation) pods(service target, p mesh.ServicePort, g *group) {
 // target makes the resources of one name. With hosts the cluster resolves them
 // itself and has no assignment.
 func (t *translation) target(to target, p mesh.ServicePort, hosts []dnsHost, assignment func(name string) made) {
-	spoken := protocolOf(p, &t.settings)
-	t.out = append(t.out, clusterOf(to, spoken, &t.settings, hosts))
+	spoken, name := protocolOf(p, &t.settings), to.name()
+	makeCluster := func() made { return clusterOf(to, spoken, &t.settings, hosts) }
+	if len(hosts) > 0 || t.old.find(mesh.ResourceName{Type: mesh.TypeEndpoint, Name: name}) == nil {
+		t.out = append(t.out, makeCluster())
+	} else {
+		t.out = append(t.out, t.reuse(mesh.TypeCluster, name, makeCluster))
+	}
 	if len(hosts) == 0 {
-		t.out = append(t.out, assignment(to.name()))
+		t.out = append(t.out, assignment(name))
 	}
 	if spoken.http {
-		t.out = append(t.out, listenerOf(to.name()), routeOf(to, &t.settings))
+		t.out = append(t.out,
+			t.reuse(mesh.TypeListener, name, func() made { return listenerOf(name) }),
+			t.reuse(mesh.TypeRoute, name, func() made { return routeOf(to, &t.settings) }))
 		t.http = append(t.http, to)
 	}
+}
+
+// reuse gives the resource that the same form of the service gave before, or else makes it.
+func (t *translation) reuse(kind mesh.Type, name string, otherwise func() made) made {
+	if m := t.old.find(mesh.ResourceName{Type: kind, Name: name}); m != nil {
+		return *m
+	}
+	return otherwise()
 }

@@ -42,9 +42,21 @@ type Translator struct {
 
 // built is one service, translated.
 type built struct {
+	// service is the form that it was made from.
+	service *mesh.Service
 	// resources are sorted by compareNames.
 	resources []made
-	hosts     *hosts
+	// hosts is nil when no port is HTTP.
+	hosts *hosts
+}
+
+// find gives the resource of that name; nil when there is none.
+func (b *built) find(name mesh.ResourceName) *made {
+	i, found := slices.BinarySearchFunc(b.resources, name, func(m made, n mesh.ResourceName) int { return compareNames(m.name(), n) })
+	if !found {
+		return nil
+	}
+	return &b.resources[i]
 }
 
 // made is a resource, and all that its shapes depend on: equal bodies with
@@ -66,7 +78,6 @@ func New(c Config) *Translator {
 		built:    make(map[mesh.Key]*built),
 		owner:    make(map[string]mesh.Key),
 		problems: make(map[mesh.Key][]mesh.Problem),
-		outbound: outbound{byService: make(map[mesh.Key]*hosts)},
 	}
 }
 
@@ -105,7 +116,7 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 	now, problems := &built{}, []mesh.Problem(nil)
 	if e := t.inv.services[key]; e != nil && e.service != nil {
 		t.translations++
-		now, problems = translate(t.domain, e, t.inv.region)
+		now, problems = translate(t.domain, e, old, t.inv.region)
 	}
 	if len(problems) > 0 {
 		t.problems[key] = problems
@@ -113,11 +124,7 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 		delete(t.problems, key)
 	}
 	t.compare(key, old.resources, now.resources, cause, u)
-	if now.hosts == nil {
-		t.outbound.remove(key, cause)
-	} else {
-		t.outbound.put(key, now.hosts, cause)
-	}
+	t.outbound.put(key, now.hosts, cause)
 	if len(now.resources) > 0 {
 		t.built[key] = now
 	} else {
