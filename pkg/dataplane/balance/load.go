@@ -9,12 +9,17 @@ import (
 const (
 	// decay is the time in which an old sample loses all but 1/e of its weight.
 	decay = 10 * time.Second
-	// seed is what an endpoint that nobody has asked yet is taken to need:
-	// long enough that it is not flooded, short enough that it is asked.
+	// seed is what an endpoint that nobody has asked yet is taken to need, when
+	// there is nobody to compare it with. Beside one that has been asked it is
+	// taken to be as fast: against endpoints that answer in microseconds a
+	// fixed seed would keep a new one idle for most of a minute.
 	seed = 30 * time.Millisecond
-	// penalty is what a failure counts as, so that an endpoint which fails
-	// fast does not look fast.
-	penalty = 2 * time.Second
+	// A failure counts as penaltyFactor times the estimate, and no less than
+	// minPenalty, so that an endpoint which fails fast does not look fast. It
+	// is relative because an estimate takes 2.3 times decay to fall tenfold:
+	// a fixed penalty would banish a fast endpoint for minutes.
+	penaltyFactor = 10
+	minPenalty    = 10 * time.Millisecond
 )
 
 // Load is what is known of an endpoint's latency and of the requests on it now:
@@ -48,13 +53,13 @@ func (l *Load) End() {
 // Observe takes in how long an answer took, rtt until its headers; ok is false
 // for a failure.
 func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
-	if !ok {
-		rtt = max(rtt, penalty)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sample := max(rtt.Seconds(), 0)
 	old := l.estimate(now)
+	if !ok {
+		sample = max(sample, old*penaltyFactor, minPenalty.Seconds())
+	}
 	if l.at.IsZero() || sample > old {
 		l.ewma = sample
 	} else {
@@ -92,14 +97,45 @@ func (l *Load) InFlight() int64 {
 	return l.inFlight
 }
 
-// floor keeps the score of an estimate that has decayed to nothing from hiding
-// the requests in flight.
-const floor = 1e-6
+// Forget makes the endpoint one that was never asked: it has come back, and is
+// probably another process.
+func (l *Load) Forget() {
+	l.mu.Lock()
+	l.ewma, l.at = 0, time.Time{}
+	l.mu.Unlock()
+}
 
 // Score is the cost of giving one more request to an endpoint of this weight;
 // less is better.
 func (l *Load) Score(now time.Time, weight uint32) float64 {
+	return l.costs(now, weight).score(seed.Seconds())
+}
+
+// costs is a Load at one moment.
+type costs struct {
+	estimate float64
+	asked    bool
+	requests float64 // in flight and one more, by weight
+}
+
+func (l *Load) costs(now time.Time, weight uint32) costs {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.estimate(now), floor) * float64(l.inFlight+1) / float64(max(weight, 1))
+	return costs{l.estimate(now), !l.at.IsZero(), float64(l.inFlight+1) / float64(max(weight, 1))}
+}
+
+// floor keeps an estimate that has decayed to nothing from hiding the requests in flight.
+const floor = 1e-6
+
+// score takes unasked for the estimate of an endpoint that was never asked.
+func (c costs) score(unasked float64) float64 {
+	if !c.asked {
+		return max(unasked, floor) * c.requests
+	}
+	return max(c.estimate, floor) * c.requests
+}
+
+// better tells whether c is less costly than o.
+func (c costs) better(o costs) bool {
+	return c.score(o.estimate) < o.score(c.estimate)
 }

@@ -149,7 +149,7 @@ func (t *tier) powerOfTwo(r Request) int {
 		return a
 	}
 	ea, eb := &t.entries[a], &t.entries[b]
-	if eb.Load.Score(r.Now, eb.Weight) < ea.Load.Score(r.Now, ea.Weight) {
+	if eb.Load.costs(r.Now, eb.Weight).better(ea.Load.costs(r.Now, ea.Weight)) {
 		return b
 	}
 	return a

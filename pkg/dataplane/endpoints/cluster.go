@@ -169,6 +169,9 @@ func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reaso
 func (c *Cluster) dialed(e *endpoint, began time.Time) {
 	c.mu.Lock()
 	back := e.ejection.succeed(began)
+	if back {
+		e.load.Forget()
+	}
 	if back && c.endpoints[e.key] == e {
 		c.rebuild(c.Config())
 	}
