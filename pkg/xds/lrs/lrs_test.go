@@ -29,6 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var _ Sink = (*refresh.Refresher)(nil)
+
 type sink struct {
 	mu      sync.Mutex // guards reports
 	reports []refresh.Report
