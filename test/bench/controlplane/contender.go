@@ -25,6 +25,7 @@ type contender interface {
 // before it returns; ctx ends with the process.
 var contenders = map[string]func(ctx context.Context, w *world) (contender, error){
 	"bare":             newBare,
+	"freshmesh":        newFreshmesh,
 	"go-control-plane": newSnapshotCache,
 }
 
