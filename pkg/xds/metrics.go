@@ -17,13 +17,7 @@ type metrics struct {
 	ackDelay  prometheus.Observer
 }
 
-func newMetrics(r prometheus.Registerer, s *Server) *metrics {
-	propagation := Propagation()
-	if err := r.Register(propagation); err != nil {
-		if already, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // that is how the package hands it over
-			propagation = already.ExistingCollector.(*prometheus.HistogramVec)
-		}
-	}
+func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
 	m := &metrics{
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freshmesh_nacks_total", Help: "Responses that clients refused, by resource type.",
@@ -41,7 +35,7 @@ func newMetrics(r prometheus.Registerer, s *Server) *metrics {
 }
 
 // Propagation makes the histogram of how long a change takes, by stage:
-// source, translate, send, ack, total. Whoever registers first shares it.
+// source, translate, ack. It is shared by those who observe the stages.
 func Propagation() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "freshmesh_propagation_seconds",

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -31,6 +32,9 @@ type Config struct {
 	MaxBytes   int
 	Logger     hclog.Logger
 	Registerer prometheus.Registerer
+	// Propagation is made by Propagation and registered by whoever made it; its
+	// stage "ack" is observed here.
+	Propagation *prometheus.HistogramVec
 }
 
 // Server serves ADS, state-of-the-world and incremental, and knows every node.
@@ -60,7 +64,7 @@ func New(c Config) *Server {
 		cfg: c, register: newRegister(), instance: rand.Text()[:8],
 		draining: make(chan struct{}),
 	}
-	s.metrics = newMetrics(c.Registerer, s)
+	s.metrics = newMetrics(c.Registerer, c.Propagation, s)
 	return s
 }
 
@@ -111,16 +115,36 @@ func (s *Server) Holds(ctx context.Context, id mesh.NodeID, t mesh.Type, name st
 }
 
 // Resend sends a resource again to every stream of a node that subscribes to
-// it, or of every node for the id ""; for the name "" everything that is
-// subscribed. It gives the number of streams that do, and ctx's error when an owner
-// did not answer in time.
+// it, before any answer to what is in flight. It gives the number of streams
+// that do, and ctx's error when an owner did not answer in time.
 func (s *Server) Resend(ctx context.Context, id mesh.NodeID, t mesh.Type, name string) (int, error) {
 	n := 0
 	err := s.register.each(ctx, id, func(sn *session) {
 		sn.core.Published(sn.reader.View())
-		if sn.resend(t, name) {
+		if sn.core.Resend(t, mesh.Intern(name), time.Now()) {
 			n++
 		}
 	})
 	return n, err
+}
+
+// Resync sends again everything that is subscribed, or only what is called
+// name, of any type, to one node, or to all for the id "". It gives the number
+// of nodes that something is sent to, and whether any has a stream here at all.
+func (s *Server) Resync(ctx context.Context, id mesh.NodeID, name string) (n int, known bool, err error) {
+	sent := make(map[mesh.NodeID]bool)
+	err = s.register.each(ctx, id, func(sn *session) {
+		known = true
+		sn.core.Published(sn.reader.View())
+		if sn.core.ResendAll(name, time.Now()) {
+			sent[sn.node.ID] = true
+		}
+	})
+	return len(sent), known, err
+}
+
+// ViewOf gives what a node should see, and false for a node without a stream here.
+func (s *Server) ViewOf(ctx context.Context, id mesh.NodeID) (view snapshot.View, known bool, err error) {
+	err = s.register.each(ctx, id, func(sn *session) { view, known = sn.reader.View(), true })
+	return view, known, err
 }

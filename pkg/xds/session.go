@@ -269,15 +269,6 @@ func (sn *session) noteSent(r *ads.Response) {
 	}
 }
 
-// resend implements Server.Resend for one stream.
-func (sn *session) resend(t mesh.Type, name string) bool {
-	now := time.Now()
-	if name != "" {
-		return sn.core.Resend(t, mesh.Intern(name), now)
-	}
-	return sn.core.ResendAll(now)
-}
-
 // close takes the session out of the store and the register.
 func (sn *session) close(reason ads.CloseReason, err error) {
 	acks := sn.core.Acks()

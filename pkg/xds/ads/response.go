@@ -210,6 +210,7 @@ func (s *Stream) probe(types []mesh.Type, now time.Time) *Response {
 			continue
 		}
 		r := s.send(t, tr, c, now)
+		s.probed = now
 		s.types[t].publishedAt = time.Time{}
 		r.Probe = true
 		return r

@@ -51,8 +51,9 @@ type Stream struct {
 	nonce uint64
 	// handed is when Next last gave a response; zero once Sent was called.
 	handed time.Time
-	// probeDue is set by Tick and taken by Next.
+	// probeDue is set by Tick and taken by Next; probed is when that last was.
 	probeDue bool
+	probed   time.Time
 	closing  CloseReason
 	interest []InterestChange
 }
@@ -179,8 +180,18 @@ func (s *Stream) Tick(now time.Time) CloseReason {
 	if _, overdue := s.acks.Overdue(now); overdue {
 		return CloseAckTimeout
 	}
-	s.probeDue = now.Sub(s.lastHeard()) >= s.cfg.Policy.ProbeInterval && s.handed.IsZero()
+	s.probeDue = !now.Before(s.nextProbe())
 	return ""
+}
+
+// nextProbe is when the client is to be asked for a sign of life: a while after
+// it gave one, or was asked for one.
+func (s *Stream) nextProbe() time.Time {
+	last := s.lastHeard()
+	if s.probed.After(last) {
+		last = s.probed
+	}
+	return last.Add(s.cfg.Policy.ProbeInterval)
 }
 
 func (s *Stream) lastHeard() time.Time {
@@ -192,7 +203,7 @@ func (s *Stream) lastHeard() time.Time {
 
 // Deadline is when Tick should be called next.
 func (s *Stream) Deadline(now time.Time) time.Time {
-	next := s.lastHeard().Add(s.cfg.Policy.ProbeInterval)
+	next := s.nextProbe()
 	if !s.handed.IsZero() {
 		next = earlier(next, s.handed.Add(s.cfg.Policy.AckTimeout))
 	}
@@ -237,13 +248,16 @@ func sorted(names []mesh.Name) []mesh.Name {
 	return names
 }
 
-// ResendAll makes everything that the client subscribes to go out again.
-func (s *Stream) ResendAll(now time.Time) bool {
-	sent := false
+// ResendAll makes everything that the client subscribes to go out again, or
+// only what is called name unless that is "". It reports whether there is any.
+func (s *Stream) ResendAll(name string, now time.Time) bool {
+	any := false
 	for t := range s.types {
 		for _, b := range s.subscribed(t, s.acks.Type(t)) {
-			sent = s.Resend(t, b.Name, now) || sent
+			if name == "" || b.Name.Value() == name {
+				any = s.Resend(t, b.Name, now) || any
+			}
 		}
 	}
-	return sent
+	return any
 }

@@ -25,7 +25,7 @@ type contender interface {
 // before it returns; ctx ends with the process.
 var contenders = map[string]func(ctx context.Context, w *world) (contender, error){
 	"bare":             newBare,
-	"freshmesh":        newFreshmesh,
+	"freshmesh":        newMeshServer,
 	"go-control-plane": newSnapshotCache,
 }
 

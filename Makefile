@@ -1,0 +1,77 @@
+# What a newcomer needs is `make run` and `make test`. Everything else: `make help`.
+SHELL       := /bin/sh
+GO          ?= go
+PACKAGES    ?= ./...
+COUNT       ?= 10
+FUZZTIME    ?= 30s
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -X github.com/freshmesh/freshmesh/internal/version.linked=$(VERSION)
+TOOL        := $(GO) tool -modfile=tools/go.mod
+# A build stamp is in LDFLAGS already; and a checkout owned by somebody else must build too.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+# The race detector needs a C compiler; a machine without one runs the same tests without it.
+RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
+# Modules below test/ that stand alone because their dependencies would weigh on ours.
+NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
+
+.DEFAULT_GOAL := help
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test test-nested bench golden fuzz
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## start the standalone mesh of configs/standalone, until Ctrl-C (ARGS="--help")
+	@$(GO) build -o bin/ ./test/standalone && exec bin/standalone $(ARGS)
+
+build: ## build the programs into bin/
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+check: fmt vet lint deadcode tidy arch ## everything that judges the code without running it
+
+fmt:
+	@unformatted=$$($(TOOL) gofumpt -l cmd internal pkg test) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make format does it):"; echo "$$unformatted"; exit 1; fi
+
+format: ## format the code
+	$(TOOL) gofumpt -w cmd internal pkg test
+
+vet:
+	$(GO) vet ./...
+
+lint:
+	$(TOOL) golangci-lint run ./...
+
+deadcode: # what neither the programs nor the tests reach
+	@dead=$$($(TOOL) deadcode -test ./...) || exit 1; \
+	if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
+
+tidy: # the module files say what the code needs, and nothing else
+	$(GO) mod tidy -diff
+	@for module in tools $(NESTED); do echo "(cd $$module && $(GO) mod tidy -diff)"; (cd $$module && $(GO) mod tidy -diff) || exit 1; done
+
+arch:
+	$(GO) test ./test/arch
+
+# Pure packages first: what is wrong there explains what fails later.
+test: ## run every test, with the race detector where there is a C compiler
+	@$(if $(RACE),:,echo "no C compiler: testing without the race detector")
+	$(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/...
+	$(GO) test $(RACE) -p 1 ./test/...
+	@$(MAKE) --no-print-directory test-nested
+
+test-nested:
+	@for module in $(NESTED); do echo "(cd $$module && $(GO) test ./...)"; (cd $$module && $(GO) test ./...) || exit 1; done
+
+bench: ## run the benchmarks COUNT times and compare them with benchstat
+	@mkdir -p bin
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
+	$(TOOL) benchstat bin/bench.txt
+
+golden: ## write the golden files anew; look at the diff before you commit it
+	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' pkg internal test | xargs -r -n1 dirname | sort -u); do \
+		$(GO) test ./$$package -update || exit 1; done
+
+fuzz: ## run each fuzz test for FUZZTIME
+	@grep -rno --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' pkg internal test | sed 's/^\(.*\)\/[^/]*:[0-9]*:func \(.*\)$$/\1 \2/' | \
+	while read -r package target; do \
+		echo "$$package $$target"; $(GO) test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done

@@ -1,0 +1,21 @@
+// Command xds-server is the control plane: it serves xDS from Kubernetes
+// objects, and answers what each node holds.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/freshmesh/freshmesh/internal/program"
+)
+
+func main() {
+	os.Exit(run(context.Background(), program.This("xds-server"), os.Args[1:]))
+}
+
+func run(ctx context.Context, p program.Process, args []string) int {
+	return p.Dispatch(ctx, args, []program.Command{
+		{Name: "serve", Short: "serve xDS", Run: serve},
+		{Name: "audit", Short: "show what each node holds, and whether it is current", Run: audit},
+	}, "explain", "drain", "bootstrap", "check", "inject")
+}

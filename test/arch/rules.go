@@ -1,0 +1,73 @@
+package arch
+
+// module is the prefix of every package of ours.
+const module = "github.com/freshmesh/freshmesh/"
+
+// rule says what the packages of one subtree may import of ours, and what kind of code they are.
+type rule struct {
+	// path is a package below the module; path/... is a subtree.
+	path string
+	// may lists what of ours it may import, in the same form; itself and what lies below it always counts.
+	may []string
+	// pure code does no I/O, logs nothing and reads no clock.
+	pure bool
+}
+
+// rules has one entry for each package that others build on; the first that
+// fits a package counts, and a package without one is an error.
+var rules = []rule{
+	{path: "pkg/mesh", pure: true},
+	{path: "pkg/object", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/translate/...", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/snapshot/...", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/ack/...", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/kube/...", may: []string{"pkg/mesh", "pkg/object"}},
+	{path: "pkg/manifest/...", may: []string{"pkg/mesh", "pkg/object"}},
+	{path: "pkg/xds/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
+	{path: "pkg/refresh/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
+	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack", "pkg/refresh"}},
+	{path: "pkg/controlplane/...", may: []string{
+		"pkg/mesh", "pkg/object", "pkg/translate/...", "pkg/snapshot/...", "pkg/ack/...", "pkg/kube/...",
+		"pkg/manifest/...", "pkg/xds/...", "pkg/refresh/...", "pkg/admin/...", "pkg/config",
+	}},
+	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
+	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
+	{path: "pkg/config"},
+	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
+	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},
+	{path: "test/...", may: []string{"pkg/...", "internal/...", "cmd/...", "test/..."}},
+}
+
+// reserved are imports from outside that only one subtree may use.
+var reserved = []struct {
+	imports []string // a package, or a subtree with /...
+	except  []string // parts of those that everybody may use
+	only    []string // subtrees of ours
+	reason  string
+}{
+	{
+		imports: []string{"k8s.io/client-go/..."},
+		except:  []string{"k8s.io/client-go/kubernetes/scheme"},
+		only:    []string{"pkg/kube/..."},
+		reason:  "pkg/kube is the only user of the Kubernetes client",
+	},
+	{
+		imports: []string{"github.com/envoyproxy/go-control-plane/pkg/..."},
+		only:    []string{"test/..."},
+		reason:  "the servers and caches of go-control-plane are for comparison only",
+	},
+	{
+		imports: []string{"testing", "testing/..."},
+		only:    []string{"internal/...", "test/..."},
+		reason:  "test support does not belong into the programs",
+	},
+}
+
+// impure are imports that pure code must not have.
+var impure = []string{
+	"net", "net/http/...", "os/...", "syscall/...", "log/...", "math/rand/...",
+	"github.com/hashicorp/go-hclog", "google.golang.org/grpc/...", "github.com/prometheus/...", "k8s.io/klog/...",
+}
+
+// clock are the functions of package time that pure code must not call.
+var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}

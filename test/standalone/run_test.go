@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/config"
+	"go.uber.org/goleak"
+)
+
+// TestMain also plays the programs, by the name that it is called by: the
+// runner is tested here, and not the mesh.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "xds-server":
+		c, _, err := config.LoadServer(os.Args[2:], os.LookupEnv)
+		play(err, "/readyz", c.AdminAddress, c.XDSAddress)
+	case "dataplane":
+		c, _, err := config.LoadDataplane(os.Args[1:], os.LookupEnv)
+		play(err, "/ready", c.AdminAddress, c.OutboundAddress)
+	case "echo":
+		play(nil, "/", os.Args[4])
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// play listens, answers 200 at path on the first address, and ends as told:
+// at a signal, at GET /die, or not before SIGKILL where STUBBORN is set.
+func play(err error, path string, addresses ...string) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if os.Getenv("STUBBORN") != "" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	listeners := make([]net.Listener, len(addresses))
+	for i, address := range addresses {
+		if listeners[i], err = net.Listen("tcp", address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	http.HandleFunc(path, func(http.ResponseWriter, *http.Request) {})
+	http.HandleFunc("/die", func(http.ResponseWriter, *http.Request) { os.Exit(7) })
+	fmt.Fprintln(os.Stderr, http.Serve(listeners[0], nil)) //nolint:gosec // a few requests in a test
+	os.Exit(1)
+}
+
+// rig is a runner at work on free ports.
+type rig struct {
+	options
+	plan    *plan
+	signals chan os.Signal
+	lines   *bufio.Scanner
+	result  chan error
+}
+
+// newRig writes a directory of configurations and links the programs, and starts nothing yet.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{signals: make(chan os.Signal, 2), result: make(chan error, 1)}
+	r.configs, r.bin, r.logLevel = t.TempDir(), t.TempDir(), "info"
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"xds-server", "dataplane", "echo"} {
+		if err := os.Symlink(self, filepath.Join(r.bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(r.configs, "manifests"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	free := freeAddresses(t, 5)
+	for name, text := range map[string]string{
+		"backends.yaml":   "- {name: one, address: '" + free[0] + "'}\n",
+		"xds-server.yaml": "xds: {address: '" + free[1] + "'}\nadmin: {address: '" + free[2] + "'}\n",
+		"dataplane.yaml":  "node: {id: test}\nadmin: {address: '" + free[3] + "'}\noutbound: {address: '" + free[4] + "'}\nhealth: {address: ''}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(r.configs, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.log = os.Stderr
+	r.options.signals = r.signals
+	if r.plan, err = newPlan(r.options); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func freeAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	var addresses []string
+	for range n {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses
+}
+
+func (r *rig) start() {
+	out, in := io.Pipe()
+	r.out, r.lines = in, bufio.NewScanner(out)
+	go func() {
+		runtime.LockOSThread()
+		r.result <- run(context.Background(), r.options)
+		in.Close()
+	}()
+}
+
+// expect reads the runner's output up to the line that holds text.
+func (r *rig) expect(t *testing.T, text string) {
+	t.Helper()
+	for r.lines.Scan() {
+		if strings.Contains(r.lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the output ends without %q: %v", text, <-r.result)
+}
+
+// end waits for the runner's result and checks that no process is left.
+func (r *rig) end(t *testing.T) error {
+	t.Helper()
+	for r.lines.Scan() {
+		continue
+	}
+	err := <-r.result
+	if err := r.plan.addressesFree(); err != nil {
+		t.Errorf("a process is left: %v", err)
+	}
+	return err
+}
+
+func TestASignalStopsEverything(t *testing.T) {
+	for _, stubborn := range []string{"", "1"} {
+		t.Setenv("STUBBORN", stubborn)
+		r := newRig(t)
+		r.start()
+		r.expect(t, "The mesh is up")
+		begin := time.Now()
+		r.signals <- syscall.SIGINT
+		if err := r.end(t); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("stubborn %q: stopping took %v", stubborn, took)
+		}
+	}
+}
+
+func TestASecondSignalStopsAtOnce(t *testing.T) {
+	t.Setenv("STUBBORN", "1")
+	r := newRig(t)
+	r.start()
+	r.expect(t, "The mesh is up")
+	begin := time.Now()
+	r.signals <- syscall.SIGINT
+	r.signals <- syscall.SIGINT
+	if err := r.end(t); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took >= politeTime {
+		t.Errorf("stopping took %v", took)
+	}
+}
+
+func TestTheEndOfAnEssentialProgramIsTheEnd(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.expect(t, "The mesh is up")
+	die(t, r.plan.server.AdminAddress)
+	if err := r.end(t); err == nil || err.Error() != "xds-server ended (exit status 7)" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheEndOfABackendIsNot(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.expect(t, "Ctrl-C")
+	die(t, r.plan.backends[0].Address)
+	r.expect(t, "one ended (exit status 7); to bring it back: "+filepath.Join(r.bin, "echo")+" --name one")
+	r.signals <- syscall.SIGTERM
+	if err := r.end(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// die makes the program at address end.
+func die(t *testing.T, address string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + address + "/die")
+	if err == nil {
+		response.Body.Close()
+	}
+}
+
+func TestAddressesInUseAreNamed(t *testing.T) {
+	r := newRig(t)
+	listener, err := net.Listen("tcp", r.plan.server.XDSAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	r.out = io.Discard
+	err = run(t.Context(), r.options)
+	want := r.plan.server.XDSAddress + " of xds-server: already in use"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestTheDefaultIsWhole: configs/standalone itself can be planned, and flags move its addresses.
+func TestTheDefaultIsWhole(t *testing.T) {
+	o := options{configs: "../../configs/standalone", bin: "bin", logLevel: "warn", xdsAddress: "127.0.0.1:1", adminAddress: "127.0.0.1:2", proxyAdminAddress: "127.0.0.1:3", outboundAddress: "127.0.0.1:4"}
+	p, err := newPlan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.server.XDSAddress != "127.0.0.1:1" || p.dataplane.XDSAddresses[0] != "127.0.0.1:1" || p.server.AdminAddress != "127.0.0.1:2" ||
+		p.dataplane.AdminAddress != "127.0.0.1:3" || p.dataplane.OutboundAddress != "127.0.0.1:4" {
+		t.Errorf("%+v\n%+v", p.server, p.dataplane)
+	}
+	guide := p.guide(o)
+	for _, text := range []string{"curl -H 'Host: echo.default.svc.cluster.local:8080' http://127.0.0.1:4/", "bin/xds-server audit --server http://127.0.0.1:2", "http://127.0.0.1:3/clusters"} {
+		if !strings.Contains(guide, text) {
+			t.Errorf("the guide lacks %q:\n%s", text, guide)
+		}
+	}
+}
