@@ -27,7 +27,8 @@ type Config struct {
 	XDSAddresses []string
 	// Namespace (default "default") and ClusterDomain (cluster.local) complete short authorities.
 	Namespace, ClusterDomain string
-	Pod, Region, Zone        string
+	// Pod, KubernetesNode, Region and Zone say where the proxy runs; "" for unknown.
+	Pod, KubernetesNode, Region, Zone string
 	Version                  string
 
 	// Addresses to listen on; "" for none.

@@ -74,7 +74,7 @@ func (p *Proxy) assemble() error {
 		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
 	})
 	p.discovery, err = discovery.New(discovery.Config{
-		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, Region: p.cfg.Region, Zone: p.cfg.Zone,
+		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
 		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),
 		Registerer: p.cfg.Registry, StateDir: p.cfg.StateDir, MaxAge: p.cfg.DiscoveryMaxAge,
 		SilenceTimeout: p.cfg.SilenceTimeout, DisableRefresh: p.cfg.DisableRefresh,

@@ -29,8 +29,9 @@ type Config struct {
 	NodeID mesh.NodeID
 	// NodeCluster is node.cluster; may be empty.
 	NodeCluster string
-	// Namespace and Pod become node metadata; may be empty.
-	Namespace, Pod string
+	// Namespace, Pod and KubernetesNode (the node that the pod runs on) become
+	// node metadata; may be empty.
+	Namespace, Pod, KubernetesNode string
 	// Region, Zone and SubZone become node.locality; may be empty.
 	Region, Zone, SubZone string
 	// Version is our own, sent as user_agent_version.
@@ -132,6 +133,9 @@ func (c *Config) node() *corev3.Node {
 	}
 	if c.Pod != "" {
 		fields["pod"] = structpb.NewStringValue(c.Pod)
+	}
+	if c.KubernetesNode != "" {
+		fields["node"] = structpb.NewStringValue(c.KubernetesNode)
 	}
 	n := &corev3.Node{
 		Id: string(c.NodeID), Cluster: c.NodeCluster,
