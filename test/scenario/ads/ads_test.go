@@ -31,11 +31,12 @@ func TestTranscripts(t *testing.T) {
 func start(t testing.TB) xdstest.System {
 	store := snapshot.New(snapshot.Config{})
 	server := xds.New(xds.Config{
-		Store:      store,
-		Policy:     ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second},
-		Ready:      func() error { return nil },
-		Logger:     hclog.NewNullLogger(),
-		Registerer: prometheus.NewRegistry(),
+		Store:       store,
+		Policy:      ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second},
+		Ready:       func() error { return nil },
+		Logger:      hclog.NewNullLogger(),
+		Registerer:  prometheus.NewRegistry(),
+		Propagation: xds.Propagation(),
 	})
 	return xdstest.System{
 		Register: server.Register,
