@@ -54,8 +54,10 @@ type Stream struct {
 	// probeDue is set by Tick and taken by Next; probed is when that last was.
 	probeDue bool
 	probed   time.Time
-	closing  CloseReason
-	interest []InterestChange
+	// expected is the last Deadline; mercy is until when nothing is judged.
+	expected, mercy time.Time
+	closing         CloseReason
+	interest        []InterestChange
 }
 
 type typeState struct {
@@ -174,15 +176,34 @@ func (s *Stream) Tick(now time.Time) CloseReason {
 	if s.closing != "" {
 		return s.closing
 	}
-	if !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.AckTimeout {
+	if reason := s.judge(now); reason != "" {
+		return reason
+	}
+	s.probeDue = !now.Before(s.nextProbe())
+	return ""
+}
+
+// judge gives the reason to end the stream for its client's silence. A Tick that
+// comes far too late says that this process stood still, not that the client
+// did: its answer may be here unread, and gets time to be read.
+func (s *Stream) judge(now time.Time) CloseReason {
+	if !s.expected.IsZero() && now.Sub(s.expected) > s.patience() {
+		s.mercy = now.Add(s.patience())
+	}
+	switch {
+	case now.Before(s.mercy):
+		return ""
+	case !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.AckTimeout:
 		return CloseSendBlocked
 	}
 	if _, overdue := s.acks.Overdue(now); overdue {
 		return CloseAckTimeout
 	}
-	s.probeDue = !now.Before(s.nextProbe())
 	return ""
 }
+
+// patience is the least time between two looks at something that is overdue.
+func (s *Stream) patience() time.Duration { return s.cfg.Policy.AckTimeout / 4 }
 
 // nextProbe is when the client is to be asked for a sign of life: a while after
 // it gave one, or was asked for one.
@@ -213,9 +234,10 @@ func (s *Stream) Deadline(now time.Time) time.Time {
 		}
 	}
 	// A withheld ACK, or a probe that cannot be sent now, is looked at again later.
-	if soonest := now.Add(s.cfg.Policy.AckTimeout / 4); next.Before(soonest) && !next.After(now) {
-		return soonest
+	if !next.After(now) {
+		next = now.Add(s.patience())
 	}
+	s.expected = next
 	return next
 }
 
