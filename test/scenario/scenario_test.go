@@ -2,11 +2,12 @@ package scenario
 
 import (
 	"fmt"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -20,20 +21,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTranscripts(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			xdstest.RunTranscript(t, path, func(t testing.TB) xdstest.System { return start(t, snapshot.Config{}) })
-		})
-	}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) { xdstest.RunTranscript(t, path, start) })
 }
 
 // start makes the real store and server, with the default deadlines.
-func start(t testing.TB, c snapshot.Config) xdstest.System {
-	store := snapshot.New(c)
+func start(t testing.TB) xdstest.System {
+	store := snapshot.New(snapshot.Config{})
 	server := xds.New(xds.Config{
 		Store: store, Policy: ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second},
 		Ready: func() error { return nil }, Logger: hclog.NewNullLogger(),
@@ -44,49 +37,56 @@ func start(t testing.TB, c snapshot.Config) xdstest.System {
 		Register: server.Register,
 		Options:  xds.ServerOptions(),
 		Publish:  func(u mesh.Update) { store.Publish(u, time.Now()) },
-		Audit: func(args []string) string {
+		Audit: func(words []string) string {
 			nodes, err := server.Nodes(t.Context(), "")
 			if err != nil {
-				return err.Error() + "\n"
+				t.Fatalf("audit: %v", err)
 			}
-			return describe(nodes, len(args) > 0 && args[0] == "history")
+			history := slices.Contains(words, "history")
+			words = slices.DeleteFunc(words, func(w string) bool { return w == "history" })
+			return describe(t, nodes, words, history)
 		},
 	}
 }
 
-// describe prints what matters of an audit, without times and hashes.
-func describe(nodes []ack.Node, history bool) string {
+// describe prints what matters of an audit of the named nodes, or of all,
+// without times and hashes.
+func describe(t testing.TB, nodes []ack.Node, names []string, history bool) string {
 	var b strings.Builder
 	for _, n := range nodes {
-		fmt.Fprintf(&b, "%s %s%s\n", n.ID, n.State, reason(n.Reason))
+		if len(names) > 0 && !slices.Contains(names, string(n.ID)) {
+			continue
+		}
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s", n.ID, n.State, n.Reason)))
 		if n.Resets > 0 {
 			fmt.Fprintf(&b, "  resets %d\n", n.Resets)
 		}
-		for _, t := range n.Types {
-			fmt.Fprintf(&b, "  %s subscribed=%d %s", t.Type, t.Subscribed, t.State)
-			if (t.HeldVersion == t.CurrentVersion) != (t.Behind == 0) {
-				fmt.Fprintf(&b, " VERSIONS DISAGREE WITH behind=%d", t.Behind)
-			}
-			for _, r := range t.BehindResources {
-				fmt.Fprintf(&b, " behind:%s", r.Name)
-			}
-			if t.Nack != nil {
-				fmt.Fprintf(&b, " nack:%q%v", t.Nack.Message, t.Nack.Resources)
-			}
-			b.WriteByte('\n')
+		for _, ts := range n.Types {
+			fmt.Fprintln(&b, "  "+describeType(t, n.ID, ts))
 		}
 		if history {
 			for _, e := range n.History {
-				fmt.Fprintf(&b, "  - %s\n", strings.Join(strings.Fields(e.Event+" "+e.Type+" "+e.Reason), " "))
+				fmt.Fprintln(&b, "  - "+strings.Join(strings.Fields(e.Event+" "+e.Type+" "+e.Reason), " "))
 			}
 		}
 	}
 	return b.String()
 }
 
-func reason(text string) string {
-	if text == "" {
-		return ""
+func describeType(t testing.TB, node mesh.NodeID, ts ack.TypeState) string {
+	var behind []string
+	for _, r := range ts.BehindResources {
+		behind = append(behind, r.Name)
 	}
-	return " (" + text + ")"
+	if (ts.Behind == 0) != (ts.HeldVersion == ts.CurrentVersion) || ts.Behind != len(behind) {
+		t.Errorf("%s %s: behind %d, %q, held %s, current %s do not agree", node, ts.Type, ts.Behind, behind, ts.HeldVersion, ts.CurrentVersion)
+	}
+	out := fmt.Sprintf("%s %s subscribed=%d", ts.Type, ts.State, ts.Subscribed)
+	if len(behind) > 0 {
+		out += " behind=" + strings.Join(behind, ",")
+	}
+	if ts.Nack != nil {
+		out += " refused=" + strings.Join(ts.Nack.Resources, ",") + ": " + ts.Nack.Message
+	}
+	return out
 }
