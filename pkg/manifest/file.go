@@ -63,6 +63,9 @@ type version struct {
 	valid bool
 	// unread is true where there was no content to decode.
 	unread bool
+	// cut is true for YAML whose last line has no end: "10.0.0.1" may be on
+	// its way to "10.0.0.12".
+	cut bool
 	// objects stand in the order of the file, with lines at the same index.
 	objects []mesh.Object
 	lines   []int
@@ -127,7 +130,7 @@ func (f *file) differs(sum uint64) bool {
 // parse decodes and converts one file's content.
 func parse(name string, data []byte) version {
 	objects, findings := decode(name, data)
-	v := version{valid: true}
+	v := version{valid: true, cut: filepath.Ext(name) != ".json" && len(data) > 0 && data[len(data)-1] != '\n'}
 	for _, f := range findings {
 		v.valid = v.valid && !f.fatal
 		v.problems = append(v.problems, mesh.Problem{Object: fileObject(name), Field: lineField(f.line), Reason: f.reason})

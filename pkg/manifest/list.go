@@ -68,7 +68,8 @@ func (s *Source) settle(f *file, now time.Time, start bool) bool {
 	if f.held == nil {
 		return false
 	}
-	if !start && (!f.held.valid || s.loses(f, f.held.objects)) && !s.ripe(f.touched, now) {
+	doubtful := !f.held.valid || f.held.cut || s.loses(f, f.held.objects)
+	if !start && doubtful && !s.ripe(f.touched, now) {
 		return false
 	}
 	f.apply()
