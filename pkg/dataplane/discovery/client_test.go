@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// mesh1 is a client in a bubble of its own time, with its server.
+// world is a client with its servers, in time of their own.
 type world struct {
 	t       *testing.T
 	server  *fakeServer
@@ -330,6 +331,41 @@ func TestMaxAge(t *testing.T) {
 		}
 		if calls := w.applied.calls; calls != 1 {
 			t.Errorf("applied %d times, though nothing changed", calls)
+		}
+	})
+}
+
+// A server that takes the connection and then says nothing at all is left when the time is up.
+func TestMuteServerIsLeft(t *testing.T) {
+	bubble(t, func(c *Config) { c.Servers = []string{"mute", "one"} }, func(w *world) {
+		mute := &fakeServer{listener: bufconn.Listen(1)}
+		w.servers["mute"] = mute
+		accepted := make(chan struct{})
+		go func() {
+			defer close(accepted)
+			for {
+				conn, err := mute.listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+			}
+		}()
+		w.server.service("a", "1", "10.0.0.1")
+		w.run()
+		pass(6 * time.Second)
+		w.must("a", "10.0.0.1")
+		w.stop()
+		_ = mute.listener.Close()
+		<-accepted
+	})
+}
+
+func TestReadyWithNothingToAsk(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.run()
+		if s := w.Status(); !s.Connected || !s.Answered {
+			t.Errorf("status %+v", s)
 		}
 	})
 }

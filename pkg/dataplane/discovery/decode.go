@@ -119,6 +119,9 @@ func (p *clusterPart) readDiscovery(c *clusterv3.Cluster) error {
 		if s := c.GetEdsClusterConfig().GetServiceName(); s != "" {
 			p.eds, p.base.ServiceName = s, s
 		}
+		if !usable(p.eds) {
+			return fmt.Errorf("service_name %q would subscribe everything", p.eds)
+		}
 		return nil
 	case clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		var err error
