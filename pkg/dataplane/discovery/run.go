@@ -268,12 +268,8 @@ func (o *owner) leave(next bool, err error) {
 	if next {
 		o.server = (o.server + 1) % len(o.config.Servers)
 	}
-	ceiling := o.config.BackoffBase << min(o.failures, 20)
-	if ceiling <= 0 || ceiling > o.config.BackoffMax {
-		ceiling = o.config.BackoffMax
-	}
 	o.failures++
-	wait := rand.N(ceiling)
+	wait := rand.N(o.ceiling())
 	o.retry.Reset(wait)
 	o.metrics.reconnects.Inc()
 	level := o.log.Debug
@@ -287,6 +283,20 @@ func (o *owner) leave(next bool, err error) {
 		}
 		s.LastError = fmt.Sprintf("%s: %v", server, err)
 	})
+}
+
+// ceiling bounds the next wait. It grows with each round of all servers, so that
+// one that is alive is not kept waiting for by those that are not.
+func (o *owner) ceiling() time.Duration {
+	rounds := o.failures / len(o.config.Servers)
+	if o.failures%len(o.config.Servers) != 0 {
+		return o.config.BackoffBase
+	}
+	d := o.config.BackoffBase << min(rounds-1, 20)
+	if d <= 0 {
+		return o.config.BackoffMax
+	}
+	return min(d, o.config.BackoffMax)
 }
 
 // update changes the connection's part of the status; only Run's goroutine does.

@@ -11,8 +11,9 @@ const (
 	// connection that serves all the others. A silent stream needs no token.
 	maxTokens = 4
 	tokenGap  = 10 * time.Second
-	// maxQuiet bounds the gap between requests for a name that nobody answers.
-	maxQuiet = time.Minute
+	// maxQuiet bounds the gap between requests for a name that nobody answers, and
+	// so how long it takes to notice that somebody does again (20 s in all: design, section 3).
+	maxQuiet = 15 * time.Second
 )
 
 // Rungs of the watchdog, as the metric labels them.
