@@ -3,9 +3,11 @@ package discovery
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,11 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// mesh1 is a client in a bubble of its own time, with its server.
+// world is a client with its servers, in time of their own.
 type world struct {
 	t       *testing.T
 	server  *fakeServer
@@ -313,6 +316,65 @@ func TestProbesAreAnsweredAndKeepTheWatchdogCalm(t *testing.T) {
 	})
 }
 
+// Whatever has gone wrong on the way: 20 s after it ended, what the control plane
+// holds is in force. A push that was lost alone needs somebody to notice it.
+func TestRandomFaultsHeal(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	for seed := range uint64(25) {
+		bubble(t, func(c *Config) { c.Servers = []string{"dead", "one"} }, func(w *world) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			for _, n := range names {
+				w.Subscribe(n)
+			}
+			w.run()
+			for step := range 30 {
+				w.fault(random, names, step)
+				pass(time.Duration(random.Int64N(int64(8 * time.Second))))
+			}
+			for _, n := range names { // the last change, and dials that fail, come amidst the faults
+				w.server.service(n, "last", "10.0.9.9")
+				w.Distrust(n)
+			}
+			pass(time.Duration(random.Int64N(int64(time.Minute))))
+			w.server.change(func() {
+				clear(w.server.withhold)
+				w.server.deaf, w.server.refuse = false, false
+			})
+			pass(20 * time.Second)
+			for _, n := range names {
+				if got := hostsOf(w.applied.get(n)); !slices.Equal(got, []string{"10.0.9.9"}) {
+					t.Errorf("seed %d: %s has %v", seed, n, got)
+				}
+			}
+		})
+	}
+}
+
+func (w *world) fault(random *rand.Rand, names []string, step int) {
+	name := names[random.IntN(len(names))]
+	s := w.server
+	switch random.IntN(9) {
+	case 0:
+		s.cut()
+	case 1:
+		s.change(func() { s.deaf = !s.deaf })
+	case 2:
+		s.change(func() { s.refuse = !s.refuse })
+	case 3:
+		s.change(func() { s.withhold[mesh.ResourceName{Type: mesh.TypeEndpoint, Name: name}] = true })
+	case 4:
+		s.change(func() { s.withhold[mesh.ResourceName{Type: mesh.TypeCluster, Name: name}] = true })
+	case 5:
+		s.service(name, strconv.Itoa(step), "10.0.0."+strconv.Itoa(step+1))
+	case 6:
+		s.remove(mesh.TypeCluster, name)
+	case 7:
+		s.set(mesh.TypeEndpoint, eds(name, strconv.Itoa(step), "bad"))
+	case 8:
+		w.Distrust(name)
+	}
+}
+
 func TestMaxAge(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		w.server.service("a", "1", "10.0.0.1")
@@ -330,6 +392,41 @@ func TestMaxAge(t *testing.T) {
 		}
 		if calls := w.applied.calls; calls != 1 {
 			t.Errorf("applied %d times, though nothing changed", calls)
+		}
+	})
+}
+
+// A server that takes the connection and then says nothing at all is left when the time is up.
+func TestMuteServerIsLeft(t *testing.T) {
+	bubble(t, func(c *Config) { c.Servers = []string{"mute", "one"} }, func(w *world) {
+		mute := &fakeServer{listener: bufconn.Listen(1)}
+		w.servers["mute"] = mute
+		accepted := make(chan struct{})
+		go func() {
+			defer close(accepted)
+			for {
+				conn, err := mute.listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+			}
+		}()
+		w.server.service("a", "1", "10.0.0.1")
+		w.run()
+		pass(6 * time.Second)
+		w.must("a", "10.0.0.1")
+		w.stop()
+		_ = mute.listener.Close()
+		<-accepted
+	})
+}
+
+func TestReadyWithNothingToAsk(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.run()
+		if s := w.Status(); !s.Connected || !s.Answered {
+			t.Errorf("status %+v", s)
 		}
 	})
 }

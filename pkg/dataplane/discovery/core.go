@@ -75,8 +75,9 @@ type output struct {
 	rungs []string
 	// report asks for a load report now, save for the state file to be written.
 	report, save bool
-	// reconnect asks for another connection; next for another server.
-	reconnect, next bool
+	// reconnect, where not "", asks for another connection and says why; next for another server.
+	reconnect string
+	next      bool
 }
 
 // rejection is a refused resource, for the log and the counters.

@@ -48,7 +48,7 @@ func (r *rig) do() []string {
 	for _, q := range out.requests {
 		lines = append(lines, describe(q))
 	}
-	if out.reconnect {
+	if out.reconnect != "" {
 		lines = append(lines, fmt.Sprintf("reconnect next=%v", out.next))
 	}
 	if out.report {
@@ -323,6 +323,14 @@ func TestSilenceLadder(t *testing.T) {
 	if got := r.applied.names(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("in force: %v", got)
 	}
+}
+
+func TestDistrustWithoutAStreamIsRemembered(t *testing.T) {
+	r := subscribed(t)
+	r.Closed()
+	r.Distrust(r.now, "a")
+	r.Opened(r.now)
+	expect(t, r.do(), "cds node +a", "eds +a", "report")
 }
 
 func TestReset(t *testing.T) {

@@ -48,6 +48,12 @@ func TestDecodeCluster(t *testing.T) {
 			},
 			want: func(c *Cluster) { c.ServiceName = "s" },
 		},
+		"service name that is a wildcard": {
+			change: func(c *clusterv3.Cluster) {
+				c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: "*"}
+			},
+			err: "everything",
+		},
 		"connect timeout": {
 			change: func(c *clusterv3.Cluster) { c.ConnectTimeout = durationpb.New(time.Second) },
 			want:   func(c *Cluster) { c.ConnectTimeout = time.Second },

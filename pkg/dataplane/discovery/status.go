@@ -16,7 +16,8 @@ type Status struct {
 	Connected bool
 	Server    string
 	Since     time.Time
-	// EverConnected is true from the first open stream on; Answered from the first message.
+	// EverConnected is true from the first open stream on. Answered is true from
+	// the first message on, or from the first stream with nothing to ask on it.
 	EverConnected, Answered bool
 	// LastMessageAt is when the control plane last said anything; zero for never.
 	LastMessageAt time.Time

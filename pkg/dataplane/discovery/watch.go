@@ -11,8 +11,9 @@ const (
 	// connection that serves all the others. A silent stream needs no token.
 	maxTokens = 4
 	tokenGap  = 10 * time.Second
-	// maxQuiet bounds the gap between requests for a name that nobody answers.
-	maxQuiet = time.Minute
+	// maxQuiet bounds the gap between requests for a name that nobody answers, and
+	// so how long it takes to notice that somebody does again (20 s in all: design, section 3).
+	maxQuiet = 15 * time.Second
 )
 
 // Rungs of the watchdog, as the metric labels them.
@@ -83,9 +84,9 @@ func (c *core) watchSilence(now time.Time) bool {
 			}
 		}
 	case 3:
-		c.newConnection(rungReconnect)
+		c.newConnection(rungReconnect, "nothing was received for "+now.Sub(c.heardAt).String())
 	default:
-		c.newConnection(rungNextServer)
+		c.newConnection(rungNextServer, "nothing was received for "+now.Sub(c.heardAt).String())
 	}
 	return true
 }
@@ -125,7 +126,7 @@ func (c *core) watchAnswers(now time.Time) {
 	if now.Sub(c.tokenAt) >= tokenGap {
 		c.tokens, c.tokenAt = min(c.tokens+1, maxTokens), now
 	}
-	escalate := ""
+	escalate, because := "", ""
 	for _, e := range c.entries {
 		switch {
 		case e.askedAt.IsZero():
@@ -134,8 +135,8 @@ func (c *core) watchAnswers(now time.Time) {
 				c.ask(now, e)
 			}
 		case now.Sub(e.askedAt) >= e.wait:
-			if up := c.climb(now, e); up == rungNextServer || escalate == "" {
-				escalate = up
+			if up := c.climb(now, e); up == rungNextServer || up != "" && escalate == "" {
+				escalate, because = up, e.name.Type.Short()+" "+e.name.Name+" was asked for in vain"
 			}
 		}
 	}
@@ -145,7 +146,7 @@ func (c *core) watchAnswers(now time.Time) {
 	if c.heardAny {
 		c.tokens--
 	}
-	c.newConnection(escalate)
+	c.newConnection(escalate, because)
 }
 
 // climb takes an overdue resource one rung up, and gives the rung when it is one
@@ -181,10 +182,10 @@ func (c *core) climb(now time.Time, e *entry) string {
 func (c *core) climbed(rung string) { c.out.rungs = append(c.out.rungs, rung) }
 
 // newConnection gives up the stream and trusts nothing that was said on it.
-func (c *core) newConnection(rung string) {
+func (c *core) newConnection(rung, because string) {
 	c.climbed(rung)
 	c.fresh = true
-	c.out.reconnect = true
+	c.out.reconnect = because
 	c.out.next = rung == rungNextServer
 	c.Closed()
 }
@@ -228,7 +229,7 @@ func (c *core) Reset(now time.Time, name string) {
 			e.forgotten, e.unoffered = true, true
 		}
 		c.fresh = true
-		c.out.reconnect = true
+		c.out.reconnect = "all was reset"
 		c.Closed()
 		return
 	}
