@@ -333,6 +333,16 @@ func TestDistrustWithoutAStreamIsRemembered(t *testing.T) {
 	expect(t, r.do(), "cds node +a", "eds +a", "report")
 }
 
+func TestNewStreamHasItsOwnTimeToAnswer(t *testing.T) {
+	r := subscribed(t)
+	r.Distrust(r.now, "a")
+	r.Closed()
+	r.now = r.now.Add(10 * time.Second)
+	r.Opened(r.now)
+	r.do()
+	expect(t, r.tick(1750*time.Millisecond))
+}
+
 func TestReset(t *testing.T) {
 	r := subscribed(t)
 	calls := r.applied.calls
