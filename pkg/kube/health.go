@@ -133,7 +133,7 @@ func (h *health) pause(kind mesh.Kind) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.kinds[kind]
-	if !k.refused || k.required {
+	if !k.refused || k.required || !h.status.Synced {
 		return 0
 	}
 	return max(0, time.Until(k.refusedAt.Add(h.refusedPause)))
@@ -159,8 +159,18 @@ func (h *health) blame(err error, what string, now time.Time) string {
 // accept notes that the server answered a request for the kind; with mu.
 func (h *health) accept(k *kindHealth, now time.Time) {
 	h.serves(now)
-	h.recollect = h.recollect || k.refused
+	if !k.refused && k.list == "" {
+		return
+	}
+	if k.refused && k.required {
+		// A server that has just started refuses everything for a moment;
+		// what it said then of the others counts no more.
+		for _, other := range h.kinds {
+			other.refused = false
+		}
+	}
 	k.list, k.refused = "", false
+	h.recollect = true
 }
 
 // change makes one change and derives the status from it. It tells whether the

@@ -203,6 +203,26 @@ func TestForbiddenServices(t *testing.T) {
 	r.holds("Service default/a :80")
 }
 
+// A server that has just started refuses everything for a moment. What it then
+// has is waited for.
+func TestForbiddenAtFirst(t *testing.T) {
+	a := newAPIServer(t)
+	a.put(svc("a", 80), node("n"))
+	for _, r := range resources {
+		a.status[r.plural] = 403
+	}
+	r := run(t, newSource(t, "http://"+a.address))
+	r.is(false, false, "forbidden: cannot list services")
+	r.until("refusal of nodes", func() bool {
+		return slices.ContainsFunc(r.source.Status().Problems, func(p mesh.Problem) bool { return p.Object == "Node *" })
+	})
+	a.set(func() { clear(a.status) })
+	r.is(true, true, "")
+	if got := r.sink.entries(); len(got) != 3 || got[2] != "synced" {
+		t.Errorf("sink heard %q, want the service and the node before synced", got)
+	}
+}
+
 // A failure that is no refusal is waited for, in whatever kind.
 func TestFailingPods(t *testing.T) {
 	a := newAPIServer(t)

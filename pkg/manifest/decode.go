@@ -19,8 +19,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxListDepth bounds a List within a List.
-const maxListDepth = 4
+const (
+	// maxListDepth bounds a List within a List.
+	maxListDepth = 4
+	// maxFindings bounds what is told of one file.
+	maxFindings = 50
+)
 
 // document is one document of a file, as JSON or YAML text.
 type document struct {
@@ -76,14 +80,27 @@ func decode(name string, data []byte) ([]decoded, []finding) {
 type decoder struct {
 	objects  []decoded
 	findings []finding
+	// more counts the findings beyond maxFindings.
+	more int
 }
 
 func (d *decoder) fatal(line int, format string, args ...any) {
-	d.findings = append(d.findings, finding{line: line, reason: fmt.Sprintf(format, args...), fatal: true})
+	d.add(finding{line: line, reason: fmt.Sprintf(format, args...), fatal: true})
 }
 
 func (d *decoder) warn(line int, format string, args ...any) {
-	d.findings = append(d.findings, finding{line: line, reason: fmt.Sprintf(format, args...)})
+	d.add(finding{line: line, reason: fmt.Sprintf(format, args...)})
+}
+
+// add keeps a finding; of those beyond the bound, only their number and whether one was fatal.
+func (d *decoder) add(f finding) {
+	if len(d.findings) < maxFindings {
+		d.findings = append(d.findings, f)
+		return
+	}
+	d.more++
+	last := &d.findings[maxFindings-1]
+	*last = finding{line: last.line, reason: fmt.Sprintf("and %d more", d.more+1), fatal: last.fatal || f.fatal}
 }
 
 // json reads JSON values one after the other, as "kubectl get -o json" prints them.

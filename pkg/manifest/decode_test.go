@@ -68,6 +68,14 @@ func kindOf(t *testing.T, d decoded) string {
 	return head.Kind
 }
 
+func TestFindingsAreBounded(t *testing.T) {
+	_, findings := decode("a.yaml", []byte(strings.Repeat("apiVersion: v1beta1\nkind: Pod\n---\n", 99)+"{"))
+	want := finding{line: 50*3 - 2, reason: "and 51 more", fatal: true}
+	if len(findings) != maxFindings || findings[maxFindings-1] != want {
+		t.Errorf("%d findings, the last %+v, want %d and %+v", len(findings), findings[len(findings)-1], maxFindings, want)
+	}
+}
+
 // Whatever stands in a file: no panic, lines within the file, and the same
 // answer twice.
 func FuzzDecode(f *testing.F) {
