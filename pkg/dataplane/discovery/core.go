@@ -52,10 +52,14 @@ type core struct {
 	// fresh makes the next stream offer no initial versions.
 	fresh bool
 
+	// silentRung is how far the ladder of a silent stream was climbed, at rungAt;
+	// probing is what its first rung asked for.
 	silentRung int
 	rungAt     time.Time
-	tokens     int
-	tokenAt    time.Time
+	probing    []*entry
+	// tokens are the reconnects that single unanswered names may still cost.
+	tokens  int
+	tokenAt time.Time
 
 	subscribe, unsubscribe map[mesh.Type]map[string]bool
 	out                    output
@@ -71,8 +75,9 @@ type output struct {
 	rungs []string
 	// report asks for a load report now, save for the state file to be written.
 	report, save bool
-	// reconnect asks for another connection; next for another server.
-	reconnect, next bool
+	// reconnect, where not "", asks for another connection and says why; next for another server.
+	reconnect string
+	next      bool
 }
 
 // rejection is a refused resource, for the log and the counters.

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -90,11 +91,11 @@ func decodeCluster(name string, body []byte) (*clusterPart, error) {
 		refresh: defaultRefreshRate,
 	}
 	if c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
-		return nil, fmt.Errorf("transport_socket: not supported yet, and plaintext in its place would be wrong")
+		return nil, errors.New("transport_socket: not supported yet, and plaintext in its place would be wrong")
 	}
 	if t := c.GetConnectTimeout(); t != nil {
 		if p.base.ConnectTimeout = t.AsDuration(); t.CheckValid() != nil || p.base.ConnectTimeout <= 0 {
-			return nil, fmt.Errorf("connect_timeout: must be above 0")
+			return nil, errors.New("connect_timeout: must be above 0")
 		}
 	}
 	if r := c.GetDnsRefreshRate(); r != nil && r.CheckValid() == nil {
@@ -118,6 +119,9 @@ func (p *clusterPart) readDiscovery(c *clusterv3.Cluster) error {
 		p.eds = p.base.Name
 		if s := c.GetEdsClusterConfig().GetServiceName(); s != "" {
 			p.eds, p.base.ServiceName = s, s
+		}
+		if !usable(p.eds) {
+			return fmt.Errorf("service_name %q would subscribe everything", p.eds)
 		}
 		return nil
 	case clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
@@ -277,12 +281,12 @@ func targets(a *endpointv3.ClusterLoadAssignment, names bool) ([]target, error) 
 
 func readTarget(lb *endpointv3.LbEndpoint, names bool) (target, error) {
 	if lb.GetEndpoint() == nil {
-		return target{}, fmt.Errorf("no endpoint")
+		return target{}, errors.New("no endpoint")
 	}
 	socket := lb.GetEndpoint().GetAddress().GetSocketAddress()
 	port, ok := socket.GetPortSpecifier().(*corev3.SocketAddress_PortValue)
 	if !ok || port.PortValue == 0 || port.PortValue > 65535 {
-		return target{}, fmt.Errorf("address: no socket address with a port number")
+		return target{}, errors.New("address: no socket address with a port number")
 	}
 	t := target{endpoint: mesh.Endpoint{
 		Health:   health(lb.GetHealthStatus()),

@@ -2,21 +2,26 @@ package discovery
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// quietReports is after how many reports without a request an endpoint's counter goes.
-const quietReports = 30
+// quietTime is after how long without a request an endpoint's counter leaves the
+// map, and how much longer it is still read for whoever had just looked it up.
+const quietTime = 10 * time.Minute
 
 // loads counts what happens to requests. Counting takes two map look-ups and
 // atomic additions; the maps are copied when something new comes, which is rare.
 type loads struct {
 	clusters atomic.Pointer[map[string]*clusterLoads]
-	// mu guards the replacing of maps, and the counters' quiet.
+	// mu guards the replacing of maps, usedAt of the counters, and retired.
 	mu sync.Mutex
+	// retired are counters that have left the map.
+	retired []delta
 }
 
 type clusterLoads struct {
@@ -25,8 +30,9 @@ type clusterLoads struct {
 
 type counter struct {
 	issued, succeeded, failed, connectFailed atomic.Uint64
-	quiet                                    int
-	_                                        [24]byte // a cache line for each
+	// usedAt is when a report last found something here.
+	usedAt time.Time
+	_      [8]byte // a cache line for each
 }
 
 // delta is what one endpoint counted since the last report.
@@ -44,15 +50,13 @@ func newLoads() *loads {
 }
 
 func (l *loads) count(cluster string, key mesh.EndpointKey, n Load) {
-	c := (*l.clusters.Load())[cluster]
-	if c == nil {
-		c = l.addCluster(cluster)
+	if c := (*l.clusters.Load())[cluster]; c != nil {
+		if e := (*c.endpoints.Load())[key]; e != nil {
+			e.add(n)
+			return
+		}
 	}
-	e := (*c.endpoints.Load())[key]
-	if e == nil {
-		e = l.addEndpoint(c, key)
-	}
-	e.add(n)
+	l.counter(cluster, key).add(n)
 }
 
 func (c *counter) add(n Load) {
@@ -66,85 +70,73 @@ func (c *counter) add(n Load) {
 	}
 }
 
-func (l *loads) addCluster(name string) *clusterLoads {
+// counter finds or makes the counter of an endpoint.
+func (l *loads) counter(cluster string, key mesh.EndpointKey) *counter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := *l.clusters.Load()
-	if c := old[name]; c != nil {
-		return c
+	clusters := *l.clusters.Load()
+	c := clusters[cluster]
+	if c == nil {
+		c = &clusterLoads{}
+		c.endpoints.Store(&map[mesh.EndpointKey]*counter{})
+		clusters = maps.Clone(clusters)
+		clusters[cluster] = c
+		l.clusters.Store(&clusters)
 	}
-	c := &clusterLoads{}
-	c.endpoints.Store(&map[mesh.EndpointKey]*counter{})
-	m := maps.Clone(old)
-	m[name] = c
-	l.clusters.Store(&m)
-	return c
-}
-
-func (l *loads) addEndpoint(c *clusterLoads, key mesh.EndpointKey) *counter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := *c.endpoints.Load()
-	if e := old[key]; e != nil {
+	endpoints := *c.endpoints.Load()
+	if e := endpoints[key]; e != nil {
 		return e
 	}
 	e := &counter{}
-	m := maps.Clone(old)
-	m[key] = e
-	c.endpoints.Store(&m)
+	endpoints = maps.Clone(endpoints)
+	endpoints[key] = e
+	c.endpoints.Store(&endpoints)
 	return e
 }
 
-// take gives what was counted, and begins again from zero. In no order.
-func (l *loads) take() []delta {
+// take gives what was counted, and begins again from zero. In no order, and a
+// counter that was retired and came back may be in it twice.
+func (l *loads) take(now time.Time) []delta {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list []delta
-	var empty []string
+	read := func(d delta) (quiet bool) {
+		d.Load = d.counter.take()
+		if d.Load != (Load{}) {
+			list = append(list, d)
+		}
+		if d.Load != (Load{}) || d.counter.usedAt.IsZero() {
+			d.counter.usedAt = now
+		}
+		return now.Sub(d.counter.usedAt) >= quietTime
+	}
+	l.retired = slices.DeleteFunc(l.retired, read)
 	for name, c := range *l.clusters.Load() {
-		var gone []mesh.EndpointKey
 		for key, e := range *c.endpoints.Load() {
-			n := Load{e.issued.Swap(0), e.succeeded.Swap(0), e.failed.Swap(0), e.connectFailed.Swap(0)}
-			if n != (Load{}) {
-				e.quiet = 0
-				list = append(list, delta{name, key, e, n})
-			} else if e.quiet++; e.quiet > quietReports {
-				gone = append(gone, key)
+			if d := (delta{cluster: name, key: key, counter: e}); read(d) {
+				e.usedAt = now
+				l.retire(d, c)
 			}
 		}
-		c.forget(gone)
-		if len(*c.endpoints.Load()) == 0 {
-			empty = append(empty, name)
-		}
 	}
-	l.forget(empty)
 	return list
 }
 
-// forget drops clusters without counters.
-func (l *loads) forget(empty []string) {
-	if len(empty) == 0 {
-		return
-	}
-	m := maps.Clone(*l.clusters.Load())
-	for _, name := range empty {
-		delete(m, name)
-	}
-	l.clusters.Store(&m)
+func (c *counter) take() Load {
+	return Load{c.issued.Swap(0), c.succeeded.Swap(0), c.failed.Swap(0), c.connectFailed.Swap(0)}
 }
 
-// forget drops counters that were silent for many reports. A count between the
-// look-up and the addition of one request could be lost here, if a request took
-// quietReports to add up; nothing depends on that one.
-func (c *clusterLoads) forget(gone []mesh.EndpointKey) {
-	if len(gone) == 0 {
-		return
+// retire takes a counter out of the maps.
+func (l *loads) retire(d delta, c *clusterLoads) {
+	l.retired = append(l.retired, d)
+	endpoints := maps.Clone(*c.endpoints.Load())
+	delete(endpoints, d.key)
+	c.endpoints.Store(&endpoints)
+	if len(endpoints) == 0 {
+		clusters := maps.Clone(*l.clusters.Load())
+		delete(clusters, d.cluster)
+		l.clusters.Store(&clusters)
 	}
-	m := maps.Clone(*c.endpoints.Load())
-	for _, key := range gone {
-		delete(m, key)
-	}
-	c.endpoints.Store(&m)
 }
 
 // giveBack undoes a take whose report could not be sent.

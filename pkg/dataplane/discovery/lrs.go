@@ -128,7 +128,7 @@ func (c *Client) report(stream loadStream, wanted <-chan *loadv3.LoadStatsRespon
 }
 
 func (c *Client) sendReport(stream loadStream, order *loadv3.LoadStatsResponse, over time.Duration) error {
-	deltas := c.loads.take()
+	deltas := c.loads.take(time.Now())
 	wanted := deltas
 	if !order.GetSendAllClusters() {
 		wanted = slices.DeleteFunc(slices.Clone(deltas), func(d delta) bool {

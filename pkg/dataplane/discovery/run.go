@@ -152,7 +152,7 @@ func (o *owner) perform(out output) {
 	}
 	for _, rung := range out.rungs {
 		o.metrics.watchdog.WithLabelValues(rung).Inc()
-		o.log.Info("watchdog", "rung", rung, "server", o.config.Servers[o.server])
+		o.log.Debug("watchdog", "rung", rung, "server", o.config.Servers[o.server])
 	}
 	for _, host := range out.resolve {
 		o.resolve(host)
@@ -160,8 +160,8 @@ func (o *owner) perform(out output) {
 	if out.save && o.store != nil && o.saveAt.IsZero() {
 		o.saveAt = time.Now().Add(saveDelay)
 	}
-	if out.reconnect {
-		o.leave(out.next, errors.New("given up: it did not answer in time, or a reset was asked for"))
+	if out.reconnect != "" {
+		o.leave(out.next, errors.New(out.reconnect))
 		return
 	}
 	o.send(out.requests)
@@ -228,8 +228,12 @@ func (o *owner) handle(now time.Time, e event) {
 	case e.session != o.session: // of a session that was left
 	case e.opened:
 		o.log.Info("control plane connected", "server", e.session.server)
-		o.update(func(s *Status) { s.Connected, s.EverConnected, s.Since = true, true, now })
 		o.core.Opened(now)
+		nothing := len(o.core.entries) == 0
+		o.update(func(s *Status) {
+			s.Connected, s.EverConnected, s.Since = true, true, now
+			s.Answered = s.Answered || nothing
+		})
 	case e.response != nil:
 		e.session.good, o.failures, o.down = true, 0, false
 		o.lastMessageAt.Store(now.UnixNano())
@@ -264,12 +268,8 @@ func (o *owner) leave(next bool, err error) {
 	if next {
 		o.server = (o.server + 1) % len(o.config.Servers)
 	}
-	ceiling := o.config.BackoffBase << min(o.failures, 20)
-	if ceiling <= 0 || ceiling > o.config.BackoffMax {
-		ceiling = o.config.BackoffMax
-	}
 	o.failures++
-	wait := rand.N(ceiling)
+	wait := rand.N(o.ceiling())
 	o.retry.Reset(wait)
 	o.metrics.reconnects.Inc()
 	level := o.log.Debug
@@ -283,6 +283,20 @@ func (o *owner) leave(next bool, err error) {
 		}
 		s.LastError = fmt.Sprintf("%s: %v", server, err)
 	})
+}
+
+// ceiling bounds the next wait. It grows with each round of all servers, so that
+// one that is alive is not kept waiting for by those that are not.
+func (o *owner) ceiling() time.Duration {
+	rounds := o.failures / len(o.config.Servers)
+	if o.failures%len(o.config.Servers) != 0 {
+		return o.config.BackoffBase
+	}
+	d := o.config.BackoffBase << min(rounds-1, 20)
+	if d <= 0 {
+		return o.config.BackoffMax
+	}
+	return min(d, o.config.BackoffMax)
 }
 
 // update changes the connection's part of the status; only Run's goroutine does.

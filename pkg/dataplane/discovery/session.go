@@ -138,10 +138,11 @@ func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, con
 ) {
 	limit := time.AfterFunc(timeout, cancel)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	inTime := limit.Stop()
 	if err != nil {
 		return nil, fmt.Errorf("open stream to %s: %w", s.server, err)
 	}
-	if !limit.Stop() {
+	if !inTime {
 		return nil, fmt.Errorf("open stream to %s: no connection within %v", s.server, timeout)
 	}
 	return stream, nil

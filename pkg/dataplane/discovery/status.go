@@ -16,7 +16,8 @@ type Status struct {
 	Connected bool
 	Server    string
 	Since     time.Time
-	// EverConnected is true from the first open stream on; Answered from the first message.
+	// EverConnected is true from the first open stream on. Answered is true from
+	// the first message on, or from the first stream with nothing to ask on it.
 	EverConnected, Answered bool
 	// LastMessageAt is when the control plane last said anything; zero for never.
 	LastMessageAt time.Time
@@ -78,7 +79,7 @@ func (c *core) publish(s *sub) {
 	}
 	cds := c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}]
 	a := answer{cluster: s.inForce, status: ClusterStatus{
-		Name: s.name, ServiceName: s.services[0], State: StatePending, Pinned: s.pinned, Reason: c.refusals(s),
+		Name: s.name, ServiceName: s.name, State: StatePending, Pinned: s.pinned, Reason: c.refusals(s),
 	}}
 	if cluster := s.inForce; cluster != nil {
 		a.status.State = StateInForce

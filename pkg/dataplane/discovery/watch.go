@@ -11,8 +11,9 @@ const (
 	// connection that serves all the others. A silent stream needs no token.
 	maxTokens = 4
 	tokenGap  = 10 * time.Second
-	// maxQuiet bounds the gap between requests for a name that nobody answers.
-	maxQuiet = time.Minute
+	// maxQuiet bounds the gap between requests for a name that nobody answers, and
+	// so how long it takes to notice that somebody does again (20 s in all: design, section 3).
+	maxQuiet = 15 * time.Second
 )
 
 // Rungs of the watchdog, as the metric labels them.
@@ -71,29 +72,31 @@ func (c *core) watchSilence(now time.Time) bool {
 	switch c.silentRung {
 	case 1:
 		c.climbed(rungResubscribe)
-		for _, e := range c.oldest() {
+		c.probing = c.oldest()
+		for _, e := range c.probing {
 			c.ask(now, e)
 		}
 	case 2:
 		c.climbed(rungAnew)
-		for _, e := range c.oldest() {
-			c.askAnew(now, e)
+		for _, e := range c.probing {
+			if c.entries[e.name] == e {
+				c.askAnew(now, e)
+			}
 		}
 	case 3:
-		c.newConnection(rungReconnect)
+		c.newConnection(rungReconnect, "nothing was received for "+now.Sub(c.heardAt).String())
 	default:
-		c.newConnection(rungNextServer)
+		c.newConnection(rungNextServer, "nothing was received for "+now.Sub(c.heardAt).String())
 	}
 	return true
 }
 
-// oldest is the resource of each type that was vouched for longest ago.
+// oldest is the resource of each type that was vouched for longest ago. One that
+// is awaited anyhow is the last choice: it may be a name that nobody answers for.
 func (c *core) oldest() []*entry {
 	found := map[mesh.Type]*entry{}
 	for _, e := range c.entries {
-		o := found[e.name.Type]
-		if o == nil || e.confirmedAt.Before(o.confirmedAt) ||
-			e.confirmedAt.Equal(o.confirmedAt) && e.name.Name < o.name.Name {
+		if o := found[e.name.Type]; o == nil || olderThan(e, o) {
 			found[e.name.Type] = e
 		}
 	}
@@ -106,13 +109,24 @@ func (c *core) oldest() []*entry {
 	return list
 }
 
+func olderThan(a, b *entry) bool {
+	switch {
+	case a.askedAt.IsZero() != b.askedAt.IsZero():
+		return a.askedAt.IsZero()
+	case !a.confirmedAt.Equal(b.confirmedAt):
+		return a.confirmedAt.Before(b.confirmedAt)
+	default:
+		return a.name.Name < b.name.Name
+	}
+}
+
 // watchAnswers climbs for each resource whose answer is overdue, and asks again
 // for each that has reached its age.
 func (c *core) watchAnswers(now time.Time) {
 	if now.Sub(c.tokenAt) >= tokenGap {
 		c.tokens, c.tokenAt = min(c.tokens+1, maxTokens), now
 	}
-	escalate := ""
+	escalate, because := "", ""
 	for _, e := range c.entries {
 		switch {
 		case e.askedAt.IsZero():
@@ -121,8 +135,8 @@ func (c *core) watchAnswers(now time.Time) {
 				c.ask(now, e)
 			}
 		case now.Sub(e.askedAt) >= e.wait:
-			if up := c.climb(now, e); up == rungNextServer || escalate == "" {
-				escalate = up
+			if up := c.climb(now, e); up == rungNextServer || up != "" && escalate == "" {
+				escalate, because = up, e.name.Type.Short()+" "+e.name.Name+" was asked for in vain"
 			}
 		}
 	}
@@ -132,7 +146,7 @@ func (c *core) watchAnswers(now time.Time) {
 	if c.heardAny {
 		c.tokens--
 	}
-	c.newConnection(escalate)
+	c.newConnection(escalate, because)
 }
 
 // climb takes an overdue resource one rung up, and gives the rung when it is one
@@ -168,10 +182,10 @@ func (c *core) climb(now time.Time, e *entry) string {
 func (c *core) climbed(rung string) { c.out.rungs = append(c.out.rungs, rung) }
 
 // newConnection gives up the stream and trusts nothing that was said on it.
-func (c *core) newConnection(rung string) {
+func (c *core) newConnection(rung, because string) {
 	c.climbed(rung)
 	c.fresh = true
-	c.out.reconnect = true
+	c.out.reconnect = because
 	c.out.next = rung == rungNextServer
 	c.Closed()
 }
@@ -215,7 +229,7 @@ func (c *core) Reset(now time.Time, name string) {
 			e.forgotten, e.unoffered = true, true
 		}
 		c.fresh = true
-		c.out.reconnect = true
+		c.out.reconnect = "all was reset"
 		c.Closed()
 		return
 	}
