@@ -62,7 +62,8 @@ test: ## run every test, with the race detector where there is a C compiler
 test-nested:
 	@for module in $(NESTED); do echo "(cd $$module && $(GO) test ./...)"; (cd $$module && $(GO) test ./...) || exit 1; done
 
-bench: ## run the benchmarks COUNT times and compare them with benchstat
+bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
+	$(GO) run ./test/bench/controlplane
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -151,6 +151,8 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 	}
 	warming := Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
 	switch {
+	case !tr.Subscribed():
+		out.State = Fresh // nothing is asked for, so nothing can be out of date
 	case refusedCurrent:
 		out.State, out.Reason = Rejected, out.Nack.Message
 	case out.Behind > 0 && behindFor > s.Policy.AckTimeout && !warming:

@@ -85,8 +85,11 @@ func (d *pageData) fill(a ack.Audit) {
 		d.Nodes = d.Nodes[:maxPageNodes]
 	}
 	d.States = []stateCount{
-		{ack.Fresh, a.Summary.Fresh}, {ack.Pending, a.Summary.Pending}, {ack.Stale, a.Summary.Stale},
-		{ack.Rejected, a.Summary.Rejected}, {ack.Disconnected, a.Summary.Disconnected},
+		{ack.Fresh, a.Summary.Fresh},
+		{ack.Pending, a.Summary.Pending},
+		{ack.Stale, a.Summary.Stale},
+		{ack.Rejected, a.Summary.Rejected},
+		{ack.Disconnected, a.Summary.Disconnected},
 	}
 }
 

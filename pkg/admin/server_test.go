@@ -79,15 +79,21 @@ func TestReadyz(t *testing.T) {
 		want   string
 	}{
 		{
-			"not synced", Status{ServerStatus: ack.ServerStatus{Source: "kubernetes", SourceReason: "waiting for pods"}}, 503,
+			"not synced",
+			Status{ServerStatus: ack.ServerStatus{Source: "kubernetes", SourceReason: "waiting for pods"}},
+			503,
 			`{"ready":false,"source":"kubernetes","synced":false,"connected":false,"lagSeconds":0,"reason":"waiting for pods","generation":0,"problems":0}`,
 		},
 		{
-			"synced", Status{Connected: true, ServerStatus: ack.ServerStatus{Source: "files", Synced: true, Generation: 7, Problems: make([]mesh.Problem, 2)}}, 200,
+			"synced",
+			Status{Connected: true, ServerStatus: ack.ServerStatus{Source: "files", Synced: true, Generation: 7, Problems: make([]mesh.Problem, 2)}},
+			200,
 			`{"ready":true,"source":"files","synced":true,"connected":true,"lagSeconds":0,"generation":7,"problems":2}`,
 		},
 		{
-			"synced and away", Status{ServerStatus: ack.ServerStatus{Source: "kubernetes", Synced: true, SourceLagSeconds: 90, SourceReason: "refused"}}, 200,
+			"synced and away",
+			Status{ServerStatus: ack.ServerStatus{Source: "kubernetes", Synced: true, SourceLagSeconds: 90, SourceReason: "refused"}},
+			200,
 			`{"ready":true,"source":"kubernetes","synced":true,"connected":false,"lagSeconds":90,"reason":"refused","generation":0,"problems":0}`,
 		},
 	} {

@@ -29,7 +29,7 @@ type Config struct {
 	Namespace, ClusterDomain string
 	// Pod, KubernetesNode, Region and Zone say where the proxy runs; "" for unknown.
 	Pod, KubernetesNode, Region, Zone string
-	Version                  string
+	Version                           string
 
 	// Addresses to listen on; "" for none.
 	OutboundAddress, AdminAddress, HealthAddress string

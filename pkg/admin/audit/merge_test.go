@@ -22,16 +22,22 @@ func TestMergeOfOneIsItself(t *testing.T) {
 }
 
 func TestMergeSameNode(t *testing.T) {
-	a := ack.Node{ID: "n", State: ack.Fresh, ConfirmedAt: beforeP(time.Second), Streams: 1, Resets: 1, Protocol: "delta", Active: true,
+	a := ack.Node{
+		ID: "n", State: ack.Fresh, ConfirmedAt: beforeP(time.Second), Streams: 1, Resets: 1, Protocol: "delta", Active: true,
 		History: []ack.Event{{At: before(3 * time.Second), Event: "connected"}, {At: before(time.Second), Event: "acked"}},
-		Types:   []ack.TypeState{{Type: "cds"}}}
-	b := ack.Node{ID: "n", State: ack.Stale, Reason: "late", ConfirmedAt: beforeP(9 * time.Second), Streams: 1, Resets: 2, Protocol: "delta+sotw",
-		History: []ack.Event{{At: before(2 * time.Second), Event: "sent"}}, Types: []ack.TypeState{{Type: "eds"}}}
+		Types:   []ack.TypeState{{Type: "cds"}},
+	}
+	b := ack.Node{
+		ID: "n", State: ack.Stale, Reason: "late", ConfirmedAt: beforeP(9 * time.Second), Streams: 1, Resets: 2, Protocol: "delta+sotw",
+		History: []ack.Event{{At: before(2 * time.Second), Event: "sent"}}, Types: []ack.TypeState{{Type: "eds"}},
+	}
 	gone := ack.Node{ID: "n", State: ack.Disconnected, ConfirmedAt: beforeP(time.Minute), DisconnectedAt: beforeP(50 * time.Second), Types: []ack.TypeState{{Type: "lds"}}}
 
 	got := Merge([]ack.Audit{of(a), of(b)})
-	want := ack.Node{ID: "n", State: ack.Stale, Reason: "late", ConfirmedAt: beforeP(time.Second), Streams: 2, Resets: 3, Protocol: "delta+sotw",
-		History: []ack.Event{a.History[0], b.History[0], a.History[1]}, Types: []ack.TypeState{{Type: "eds"}, {Type: "cds"}}}
+	want := ack.Node{
+		ID: "n", State: ack.Stale, Reason: "late", ConfirmedAt: beforeP(time.Second), Streams: 2, Resets: 3, Protocol: "delta+sotw",
+		History: []ack.Event{a.History[0], b.History[0], a.History[1]}, Types: []ack.TypeState{{Type: "eds"}, {Type: "cds"}},
+	}
 	if d := cmp.Diff([]ack.Node{want}, got.Nodes); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

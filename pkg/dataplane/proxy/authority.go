@@ -88,6 +88,8 @@ func checkHost(host string) error {
 }
 
 func badAuthority(authority string, err error) error {
-	return &upstream.Error{Reason: upstream.BadAuthority, Unsent: true, Unanswered: true,
-		Err: fmt.Errorf("authority %q: %w", authority, err)}
+	return &upstream.Error{
+		Reason: upstream.BadAuthority, Unsent: true, Unanswered: true,
+		Err: fmt.Errorf("authority %q: %w", authority, err),
+	}
 }

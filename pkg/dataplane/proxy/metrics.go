@@ -26,20 +26,30 @@ const unknownCluster = "unknown"
 // NewMetrics registers the metrics. It fails if they are registered already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_requests_total",
-			Help: "Requests and opaque connections that ended, by the reason for which the proxy failed them."},
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_requests_total",
+			Help: "Requests and opaque connections that ended, by the reason for which the proxy failed them.",
+		},
 			[]string{"cluster", "code_class", "reason"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshmesh_request_duration_seconds",
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "freshmesh_request_duration_seconds",
 			Help:    "Time from a request's headers to the end of its response.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}},
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		},
 			[]string{"cluster"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_retries_total",
-			Help: "Attempts after which a request went to another endpoint, by why."},
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_retries_total",
+			Help: "Attempts after which a request went to another endpoint, by why.",
+		},
 			[]string{"cluster", "reason"}),
-		ejections: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_endpoint_ejections_total",
-			Help: "Endpoints that were usable and were ejected."}, []string{"reason"}),
-		drain: prometheus.NewGauge(prometheus.GaugeOpts{Name: "freshmesh_drain_state",
-			Help: "0 while serving, 1 while draining."}),
+		ejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_endpoint_ejections_total",
+			Help: "Endpoints that were usable and were ejected.",
+		}, []string{"reason"}),
+		drain: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "freshmesh_drain_state",
+			Help: "0 while serving, 1 while draining.",
+		}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.drain} {
 		if err := r.Register(c); err != nil {

@@ -162,8 +162,10 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	asked := upgrade(x.r.Header)
 	if !ok || asked == "" {
-		return &upstream.Error{Reason: upstream.UpgradeFailed, NextHop: lease.Key.Address,
-			Err: errors.New("the upstream switched protocols unasked")}
+		return &upstream.Error{
+			Reason: upstream.UpgradeFailed, NextHop: lease.Key.Address,
+			Err: errors.New("the upstream switched protocols unasked"),
+		}
 	}
 	defer x.Tracker.hold(up)()
 	head := endToEnd(resp.Header)
