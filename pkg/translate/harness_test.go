@@ -30,10 +30,17 @@ type fataler interface {
 
 // views are those that every shaped resource is looked at through.
 var views = []mesh.View{
-	{Namespace: "a"}, {Namespace: "svc"}, {Namespace: "default"},
-	{Zone: "z1"}, {Zone: "z2"}, {Zone: "z3"},
-	{Node: "n1"}, {Node: "n2"}, {Node: "n3"},
-	{Zone: "z1", Node: "n2"}, {Zone: "z2", Node: "n1"},
+	{Namespace: "a"},
+	{Namespace: "svc"},
+	{Namespace: "default"},
+	{Zone: "z1"},
+	{Zone: "z2"},
+	{Zone: "z3"},
+	{Node: "n1"},
+	{Node: "n2"},
+	{Node: "n3"},
+	{Zone: "z1", Node: "n2"},
+	{Zone: "z2", Node: "n1"},
 }
 
 // state is what a reader of all updates holds.
