@@ -1,6 +1,7 @@
 package object
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func convert(kind mesh.Kind, o *metav1.ObjectMeta, rest func(mesh.Meta, *problem
 // of a host name, a subdomain otherwise.
 func checkKey(k mesh.Key) error {
 	if k.Name == "" {
-		return fmt.Errorf("metadata.name: missing")
+		return errors.New("metadata.name: missing")
 	}
 	rule := validation.IsDNS1123Subdomain
 	if k.Kind == mesh.KindService || k.Kind == mesh.KindNamespace {

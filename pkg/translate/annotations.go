@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -148,10 +149,11 @@ func portSet(svc *mesh.Service, text string) (map[uint16]bool, error) {
 	return set, nil
 }
 
+// parseOutlier gives nil for "off".
 func parseOutlier(text string) (*outlier, error) {
 	switch text {
 	case "off":
-		return nil, nil //nolint:nilnil // off is neither a value nor an error
+		return nil, nil
 	case "on":
 		return &outlier{}, nil
 	}
@@ -187,9 +189,10 @@ var retryOn = []string{
 	"cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable",
 }
 
+// parseRetry gives nil for "off".
 func parseRetry(text string) (*retry, error) {
 	if text == "off" {
-		return nil, nil //nolint:nilnil // off is neither a value nor an error
+		return nil, nil
 	}
 	r := &retry{attempts: 1}
 	err := pairs(text, func(key, value string) (err error) {
@@ -211,7 +214,7 @@ func parseRetry(text string) (*retry, error) {
 		return err
 	})
 	if err == nil && len(r.on) == 0 {
-		err = fmt.Errorf("on is missing")
+		err = errors.New("on is missing")
 	}
 	if err != nil {
 		return nil, err

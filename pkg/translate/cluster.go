@@ -6,11 +6,11 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	least_requestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
-	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
-	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	ring_hashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	round_robinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -34,17 +34,17 @@ const (
 const metadataNamespace = "freshmesh.dev"
 
 // ringHash names its hash function: gRPC refuses the default one, which is the same.
-var ringHash = &ringhashv3.RingHash{HashFunction: ringhashv3.RingHash_XX_HASH}
+var ringHash = &ring_hashv3.RingHash{HashFunction: ring_hashv3.RingHash_XX_HASH}
 
 // policies are lists: a client takes the first entry that it supports, and
 // every client supports the last (gRFC A52). RANDOM and MAGLEV in lb_policy
 // would be refused by gRPC, and LEAST_REQUEST by some of its languages.
 var policies = map[string]*clusterv3.LoadBalancingPolicy{
-	policyLeastRequest: policyList(&leastrequestv3.LeastRequest{}, &roundrobinv3.RoundRobin{}),
-	policyRoundRobin:   policyList(&roundrobinv3.RoundRobin{}),
-	policyRandom:       policyList(&randomv3.Random{}, &roundrobinv3.RoundRobin{}),
-	policyRingHash:     policyList(ringHash, &roundrobinv3.RoundRobin{}),
-	policyMaglev:       policyList(&maglevv3.Maglev{}, ringHash, &roundrobinv3.RoundRobin{}),
+	policyLeastRequest: policyList(&least_requestv3.LeastRequest{}, &round_robinv3.RoundRobin{}),
+	policyRoundRobin:   policyList(&round_robinv3.RoundRobin{}),
+	policyRandom:       policyList(&randomv3.Random{}, &round_robinv3.RoundRobin{}),
+	policyRingHash:     policyList(ringHash, &round_robinv3.RoundRobin{}),
+	policyMaglev:       policyList(&maglevv3.Maglev{}, ringHash, &round_robinv3.RoundRobin{}),
 }
 
 var policyNames = map[string]string{

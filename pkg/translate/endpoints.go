@@ -78,7 +78,7 @@ func (f *found) add(s *mesh.EndpointSlice, e *mesh.SliceEndpoint, port uint16, r
 	ready := e.Ready == nil || *e.Ready
 	serving := e.Serving == nil || *e.Serving
 	terminating := e.Terminating != nil && *e.Terminating
-	if !ready && !(serving && terminating) {
+	if !ready && (!serving || !terminating) {
 		return
 	}
 	if s.AddressType == addressTypeFQDN {

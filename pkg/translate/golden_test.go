@@ -112,7 +112,7 @@ func directives(text []byte) directive {
 		switch key {
 		case "show":
 			d.types = nil
-			for _, s := range strings.Fields(value) {
+			for s := range strings.FieldsSeq(value) {
 				kind, _ := mesh.ParseType(s)
 				d.types = append(d.types, kind)
 			}
@@ -120,7 +120,7 @@ func directives(text []byte) directive {
 			d.only = value
 		case "view":
 			var v mesh.View
-			for _, field := range strings.Fields(value) {
+			for field := range strings.FieldsSeq(value) {
 				name, text, _ := strings.Cut(field, "=")
 				switch name {
 				case "zone":

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	http_connection_managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcp_proxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -64,9 +64,9 @@ func NodeListeners(o NodeOptions) ([]mesh.Resource, []mesh.Problem) {
 		}
 		used[a] = true
 		name := "tcp:" + a.String()
-		resources = append(resources, socketListener(name, a, "envoy.filters.network.tcp_proxy", &tcpproxyv3.TcpProxy{
+		resources = append(resources, socketListener(name, a, "envoy.filters.network.tcp_proxy", &tcp_proxyv3.TcpProxy{
 			StatPrefix:       name,
-			ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: o.TCP[text]},
+			ClusterSpecifier: &tcp_proxyv3.TcpProxy_Cluster{Cluster: o.TCP[text]},
 		}))
 	}
 	slices.SortFunc(resources, func(a, b mesh.Resource) int {
@@ -86,9 +86,9 @@ func listenAddress(text string) (a netip.AddrPort, reason string) {
 
 // outboundManager is for sockets of applications: WebSockets pass, and a stream
 // may be quiet for as long as its ends like (Envoy's default is 5 minutes).
-func outboundManager() *managerv3.HttpConnectionManager {
+func outboundManager() *http_connection_managerv3.HttpConnectionManager {
 	m := manager(OutboundRoute, OutboundRoute)
-	m.UpgradeConfigs = []*managerv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
+	m.UpgradeConfigs = []*http_connection_managerv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
 	m.StreamIdleTimeout = durationpb.New(0)
 	return m
 }

@@ -6,16 +6,16 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	http_connection_managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // routerFilter ends every filter chain: all clients refuse one without it.
-var routerFilter = &managerv3.HttpFilter{
+var routerFilter = &http_connection_managerv3.HttpFilter{
 	Name:       "envoy.filters.http.router",
-	ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+	ConfigType: &http_connection_managerv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
 }
 
 // listenerOf makes the api_listener of a target, the entry of a gRPC client.
@@ -27,13 +27,13 @@ func listenerOf(name string) made {
 	return made{Resource: mesh.Resource{Type: mesh.TypeListener, Name: name, Body: marshal(l), For: mesh.ListenersAPI}}
 }
 
-func manager(statPrefix, route string) *managerv3.HttpConnectionManager {
-	return &managerv3.HttpConnectionManager{
+func manager(statPrefix, route string) *http_connection_managerv3.HttpConnectionManager {
+	return &http_connection_managerv3.HttpConnectionManager{
 		StatPrefix: statPrefix,
-		RouteSpecifier: &managerv3.HttpConnectionManager_Rds{
-			Rds: &managerv3.Rds{ConfigSource: ads(), RouteConfigName: route},
+		RouteSpecifier: &http_connection_managerv3.HttpConnectionManager_Rds{
+			Rds: &http_connection_managerv3.Rds{ConfigSource: ads(), RouteConfigName: route},
 		},
-		HttpFilters: []*managerv3.HttpFilter{routerFilter},
+		HttpFilters: []*http_connection_managerv3.HttpFilter{routerFilter},
 	}
 }
 

@@ -61,7 +61,7 @@ func (t *translation) hosts() *hosts {
 }
 
 func (t *translation) report(field, reason string) {
-	t.problems = append(t.problems, mesh.Problem{Object: t.service.Key.String(), Field: field, Reason: reason})
+	t.problems = append(t.problems, mesh.Problem{Object: t.service.String(), Field: field, Reason: reason})
 }
 
 // port makes what one TCP port gives.
@@ -103,7 +103,7 @@ func (t *translation) mixed() {
 	for _, s := range t.slices {
 		if s.AddressType == addressTypeFQDN && len(s.Endpoints) > 0 {
 			t.problems = append(t.problems, mesh.Problem{
-				Object: s.Key.String(),
+				Object: s.String(),
 				Field:  "addressType",
 				Reason: "FQDN endpoints are not used, because other slices of the service have IP addresses",
 			})

@@ -235,9 +235,9 @@ func TestDiffers(t *testing.T) {
 			var got []string
 			for _, c := range held.Differs(echo().Key, tt.live) {
 				if c.Put == nil {
-					got = append(got, "delete "+c.Delete.Key.String())
+					got = append(got, "delete "+c.Delete.String())
 				} else {
-					got = append(got, "put "+c.Put.Metadata().Key.String())
+					got = append(got, "put "+c.Put.Metadata().String())
 				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
