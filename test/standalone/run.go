@@ -116,6 +116,8 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 		select {
 		case <-o.signals:
 			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		case err := <-ready:
 			if err != nil {
 				return err
