@@ -148,9 +148,6 @@ func (p *plan) awaitReady(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for _, program := range p.programs {
-		if program.ready == "" {
-			continue
-		}
 		for {
 			reason := ask(ctx, client, program.ready)
 			if reason == nil {
