@@ -4,12 +4,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
+	"time"
 
 	"github.com/freshmesh/freshmesh/internal/program"
+	"github.com/freshmesh/freshmesh/internal/version"
 	"github.com/freshmesh/freshmesh/pkg/config"
+	"github.com/freshmesh/freshmesh/pkg/dataplane"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 func main() {
@@ -22,13 +27,32 @@ func run(ctx context.Context, p program.Process, args []string) int {
 		return code
 	}
 	return p.Run(ctx, c.Log, result.Warnings, func(ctx context.Context, log hclog.Logger) error {
-		return connectDataplane(ctx, c, log)
+		return runProxy(ctx, c, log)
 	})
 }
 
-// WIRING: connectDataplane makes the proxy from its configuration and runs it
-// until ctx ends and in-flight work is done. dataplane.New and Run take the
-// place of the error.
-func connectDataplane(_ context.Context, _ config.Dataplane, _ hclog.Logger) error {
-	return errors.New("the proxy is not connected yet")
+// silence is how much longer than the server's probe interval it may say nothing.
+const silence = 2 * time.Second
+
+// runProxy runs the proxy that c describes until ctx ends and in-flight work is done.
+func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	listens := make([]dataplane.Listen, 0, len(c.Listen))
+	for _, l := range c.Listen {
+		listens = append(listens, dataplane.Listen{Address: l.Address, Cluster: l.Cluster, HTTP: l.Protocol == config.HTTP})
+	}
+	proxy, err := dataplane.New(dataplane.Config{
+		NodeID: mesh.NodeID(c.NodeID), XDSAddresses: c.XDSAddresses,
+		Namespace: c.Namespace, ClusterDomain: c.ClusterDomain,
+		Pod: c.Pod, KubernetesNode: c.NodeName, Region: c.Region, Zone: c.Zone, Version: version.String(),
+		OutboundAddress: c.OutboundAddress, AdminAddress: c.AdminAddress, HealthAddress: c.HealthAddress,
+		Listens: listens, StateDir: c.StateDir, DrainTime: c.DrainTime,
+		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
+		Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return err
+	}
+	return proxy.Run(ctx)
 }

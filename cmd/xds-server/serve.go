@@ -2,11 +2,20 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"net"
 
 	"github.com/freshmesh/freshmesh/internal/program"
+	"github.com/freshmesh/freshmesh/internal/version"
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/config"
+	"github.com/freshmesh/freshmesh/pkg/controlplane"
+	"github.com/freshmesh/freshmesh/pkg/kube"
+	"github.com/freshmesh/freshmesh/pkg/manifest"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 func serve(ctx context.Context, p program.Process, args []string) int {
@@ -15,12 +24,38 @@ func serve(ctx context.Context, p program.Process, args []string) int {
 		return code
 	}
 	return p.Run(ctx, c.Log, result.Warnings, func(ctx context.Context, log hclog.Logger) error {
-		return connectServer(ctx, c, log)
+		return runServer(ctx, c, log)
 	})
 }
 
-// WIRING: connectServer makes the control plane from its configuration and
-// runs it until ctx ends. controlplane.Run takes the place of the error.
-func connectServer(_ context.Context, _ config.Server, _ hclog.Logger) error {
-	return errors.New("the control plane is not connected yet")
+// runServer runs the control plane that c describes until ctx ends.
+func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
+	source, err := sourceOf(c, log)
+	if err != nil {
+		return err
+	}
+	xdsListener, err := net.Listen("tcp", c.XDSAddress)
+	if err != nil {
+		return fmt.Errorf("--xds-address: %w", err)
+	}
+	adminListener, err := net.Listen("tcp", c.AdminAddress)
+	if err != nil {
+		xdsListener.Close()
+		return fmt.Errorf("--admin-address: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return controlplane.New(controlplane.Config{
+		Source: source, ClusterDomain: c.ClusterDomain,
+		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
+		MaxStreams: c.MaxStreams, MaxNames: c.MaxSubscriptions, MaxRequestBytes: c.MaxRequestBytes,
+		Build: version.String(), Pprof: c.Pprof, Logger: log, Registry: registry,
+	}).Run(ctx, xdsListener, adminListener)
+}
+
+func sourceOf(c config.Server, log hclog.Logger) (mesh.Source, error) {
+	if c.Source == config.FromManifests {
+		return manifest.New(manifest.Config{Dir: c.Manifests, Logger: log}), nil
+	}
+	return kube.New(kube.Config{Kubeconfig: c.Kubeconfig, Logger: log})
 }

@@ -50,7 +50,7 @@ type Server struct {
 	SourceCheckInterval time.Duration
 	// MaxStreams bounds the streams of one connection.
 	MaxStreams int
-	// MaxSubscriptions bounds the names that one stream subscribes for one type.
+	// MaxSubscriptions bounds the names that one stream subscribes to, all types together.
 	MaxSubscriptions int
 	// MaxRequestBytes bounds one xDS request.
 	MaxRequestBytes int
@@ -107,7 +107,7 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	duration(t, &c.AckTimeout, "ack-timeout", "a node that takes longer to acknowledge is stale, and its stream is reset")
 	duration(t, &c.SourceCheckInterval, "source-check-interval", "check this often that the source's watch still moves")
 	count(t, &c.MaxStreams, "max-streams", "streams allowed on one connection")
-	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe for one type")
+	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe to, all types together")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
 	logFields(t, &c.Log)

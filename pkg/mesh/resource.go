@@ -1,6 +1,9 @@
 package mesh
 
-import "strings"
+import (
+	"strings"
+	"unique"
+)
 
 // Type is an xDS type URL, such as type.googleapis.com/envoy.config.cluster.v3.Cluster.
 // The set is open: the store and the streams serve any type.
@@ -45,10 +48,6 @@ func ParseType(s string) (Type, bool) {
 
 // NodeID is the id in an xDS node message.
 type NodeID string
-
-// Version is the hash of a resource's bytes, 16 hex digits. Equal bytes have
-// equal versions in every replica of one build.
-type Version string
 
 // Generation counts the store's published changes; 0 is the empty store.
 type Generation uint64
@@ -115,6 +114,10 @@ type Resource struct {
 	ShapedBy ViewFields
 	// Shape is pure and safe for concurrent calls; nil when ShapedBy is 0.
 	Shape func(View) []byte
+	// FollowedBy names what a client needs again, even unchanged, after this
+	// resource changed: a cluster's assignment, since Envoy warms a changed
+	// cluster until it gets one (xDS protocol, "Resource warming"). Nil-able.
+	FollowedBy []ResourceName
 	// Cause is the object whose change made this form of the resource.
 	Cause Cause
 }
@@ -143,3 +146,10 @@ type Removal struct {
 	ResourceName
 	Cause Cause
 }
+
+// Name is an interned resource name: 8 bytes, compared as a pointer, shared by
+// every stream that subscribes to it.
+type Name = unique.Handle[string]
+
+// Intern gives the Name of a text.
+func Intern(name string) Name { return unique.Make(name) }

@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes of Run and Main.
+const (
+	ExitFresh    = 0
+	ExitNotFresh = 1
+	ExitUnknown  = 2
+)
+
+// DefaultServer is asked when no other is named.
+const DefaultServer = "http://127.0.0.1:18080"
+
+// The output formats.
+const (
+	Table = "table"
+	Wide  = "wide"
+	JSON  = "json"
+	YAML  = "yaml"
+)
+
+var formats = []string{Table, Wide, JSON, YAML}
+
+// Options are what the command line says.
+type Options struct {
+	// Servers are base URLs of admin addresses, each once; none means DefaultServer.
+	Servers []string
+	// Node limits the audit to one node; "" for all.
+	Node mesh.NodeID
+	// Output is one of Table, Wide, JSON, YAML; "" means Table.
+	Output string
+	// Wait is how long to ask again until the exit code is ExitFresh; 0 asks once.
+	Wait time.Duration
+	// AllowEmpty makes an audit without any node a success.
+	AllowEmpty bool
+	// EnvoyAdmin is accepted and not used yet: Run says so.
+	EnvoyAdmin string
+	// Colour colours the states of a table.
+	Colour bool
+}
+
+// Parse reads the arguments after "audit". The error is pflag.ErrHelp when help
+// was asked for, and the usage has been written to usage then.
+func Parse(args []string, usage io.Writer) (Options, error) {
+	var o Options
+	flags := pflag.NewFlagSet("audit", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.SetOutput(usage)
+	flags.Usage = func() {
+		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, 2: could not ask.\n\n%s", flags.FlagUsages())
+	}
+	flags.StringArrayVar(&o.Servers, "server", []string{DefaultServer}, "admin `URL` of a server; repeat it for each replica")
+	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")
+	flags.StringVarP(&o.Output, "output", "o", Table, "`FORMAT`: "+strings.Join(formats, ", "))
+	flags.DurationVar(&o.Wait, "wait", 0, "ask again for so long until all nodes are fresh")
+	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "succeed when there is no node at all")
+	flags.StringVar(&o.EnvoyAdmin, "envoy-admin", "", "admin `URL` of an Envoy to compare with (not used yet)")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, o.complete()
+}
+
+// complete checks o and fills in what is left out.
+func (o *Options) complete() error {
+	if o.Output == "" {
+		o.Output = Table
+	}
+	if !slices.Contains(formats, o.Output) {
+		return fmt.Errorf("--output %q: one of %s", o.Output, strings.Join(formats, ", "))
+	}
+	if o.Wait < 0 {
+		return errors.New("--wait must not be negative")
+	}
+	if len(o.Servers) == 0 {
+		o.Servers = []string{DefaultServer}
+	}
+	var servers []string
+	for _, text := range o.Servers {
+		base, err := serverURL(text)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(servers, base) {
+			servers = append(servers, base)
+		}
+	}
+	o.Servers = servers
+	return nil
+}
+
+// serverURL gives a base URL without a slash at its end; "host:port" counts as http.
+func serverURL(text string) (string, error) {
+	full := text
+	if !strings.Contains(full, "://") {
+		full = "http://" + full
+	}
+	u, err := url.Parse(full)
+	if err != nil {
+		return "", fmt.Errorf("--server %q: not a URL", text)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("--server %q: want http://HOST:PORT", text)
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}

@@ -1,0 +1,194 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/admin"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/refresh"
+	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/translate"
+	"github.com/freshmesh/freshmesh/pkg/xds"
+	"github.com/freshmesh/freshmesh/pkg/xds/lrs"
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Config of a Server. Source, Logger and Registry are required.
+type Config struct {
+	Source        mesh.Source
+	ClusterDomain string
+	Policy        ack.Policy
+	// MaxNames bounds the names that one stream subscribes to; 0: the default of package xds.
+	MaxNames int
+	// MaxStreams bounds the streams of one connection; 0: no bound.
+	MaxStreams int
+	// MaxRequestBytes bounds one request; 0 means 32 MiB, since a reconnecting
+	// client names all that it holds.
+	MaxRequestBytes int
+	// ReportInterval is how often proxies report load; 0 means 10 s.
+	ReportInterval time.Duration
+	// Build is shown in the audit.
+	Build    string
+	Pprof    bool
+	Logger   hclog.Logger
+	Registry *prometheus.Registry
+}
+
+// Server is a control plane.
+type Server struct {
+	cfg     Config
+	loop    *loop
+	xds     *xds.Server
+	refresh *refresh.Refresher
+	admin   *admin.Server
+	grpc    *grpc.Server
+	store   *snapshot.Store
+	// done ends the load reports when the server stops.
+	done chan struct{}
+}
+
+// New assembles a Server; it does nothing before Run.
+func New(c Config) *Server {
+	s := &Server{cfg: c, store: snapshot.New(snapshot.Config{}), done: make(chan struct{})}
+	propagation := xds.Propagation()
+	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, s.store,
+		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
+	s.xds = xds.New(xds.Config{
+		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners, MaxNames: c.MaxNames,
+		Logger: c.Logger.Named("xds"), Registerer: c.Registry, Propagation: propagation,
+	})
+	s.refresh = refresh.New(refresh.Config{
+		Nodes: nodes{s.xds}, Services: s.loop, Reader: c.Source, Reconciler: s.loop,
+		Logger: c.Logger.Named("refresh"), Registerer: c.Registry,
+	})
+	s.admin = admin.New(admin.Config{
+		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
+		Pprof: c.Pprof, Logger: c.Logger,
+	})
+	s.grpc = newGRPC(c)
+	s.xds.Register(s.grpc)
+	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
+		Sink: s.refresh, Interval: c.ReportInterval, Logger: c.Logger.Named("lrs"), Done: s.done,
+	}))
+	return s
+}
+
+const (
+	// minPing is the least time between two keepalive pings that a client may send.
+	minPing = 5 * time.Second
+	// drainTime bounds how long Run waits for calls to end once it stops.
+	drainTime = 3 * time.Second
+)
+
+func newGRPC(c Config) *grpc.Server {
+	return grpc.NewServer(append(xds.ServerOptions(),
+		grpc.MaxRecvMsgSize(cmp.Or(c.MaxRequestBytes, 32<<20)),
+		grpc.MaxConcurrentStreams(cmp.Or(uint32(c.MaxStreams), math.MaxUint32)),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		// A connection whose peer is gone is noticed as soon as a silent stream is.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: c.Policy.ProbeInterval, Timeout: c.Policy.AckTimeout}),
+	)...)
+}
+
+// Run serves on the two listeners, which it closes, until ctx ends; then every
+// stream is ended, and it gives nil. The error says what failed before.
+func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.cfg.Source.Run(ctx, s.loop.queue); err != nil {
+			return fmt.Errorf("source %s: %w", s.cfg.Source.Name(), err)
+		}
+		return nil
+	})
+	g.Go(func() error { return s.loop.run(ctx) })
+	g.Go(func() error { return s.refresh.Run(ctx) })
+	g.Go(func() error { return s.admin.Serve(ctx, adminListener) })
+	g.Go(func() error {
+		if err := s.grpc.Serve(xdsListener); err != nil {
+			return fmt.Errorf("serve xDS on %s: %w", xdsListener.Addr(), err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		s.stop()
+		return nil
+	})
+	s.cfg.Logger.Info("serving", "xds", xdsListener.Addr().String(), "admin", adminListener.Addr().String(),
+		"source", s.cfg.Source.Name(), "instance", s.xds.Instance())
+	return g.Wait()
+}
+
+func (s *Server) stop() {
+	s.xds.Shutdown()
+	close(s.done)
+	hard := time.AfterFunc(drainTime, s.grpc.Stop)
+	defer hard.Stop()
+	s.grpc.GracefulStop()
+}
+
+// ready gives nil once the source has synced: half an inventory, served, would
+// take endpoints away from every proxy.
+func (s *Server) ready() error {
+	if s.loop.synced.Load() {
+		return nil
+	}
+	status := s.cfg.Source.Status()
+	if status.Reason == "" {
+		return fmt.Errorf("source %s has not synced yet", s.cfg.Source.Name())
+	}
+	return fmt.Errorf("source %s has not synced yet: %s", s.cfg.Source.Name(), status.Reason)
+}
+
+// ownListeners gives a node that binds sockets the listeners that its metadata asks for.
+func ownListeners(n xds.Node) ([]mesh.Resource, error) {
+	if n.View.Listeners != mesh.ListenersSocket {
+		return nil, nil
+	}
+	resources, problems := translate.NodeListeners(translate.NodeOptions{OutboundAddress: n.OutboundAddress, TCP: n.TCP})
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("node.metadata: %s", problems[0])
+	}
+	return resources, nil
+}
+
+// nodes implements refresh.Nodes. A cluster and its assignment have one name.
+type nodes struct{ xds *xds.Server }
+
+var clusterTypes = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoint}
+
+func (n nodes) Holds(node mesh.NodeID, cluster string) refresh.Holding {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	var out refresh.Holding
+	for _, t := range clusterTypes {
+		current, known, err := n.xds.Holds(ctx, node, t, cluster)
+		if err != nil {
+			return refresh.Holding{}
+		}
+		out.Known = out.Known || known
+		out.Behind = out.Behind || known && !current
+	}
+	return out
+}
+
+func (n nodes) Resend(node mesh.NodeID, cluster string) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	for _, t := range clusterTypes {
+		if _, err := n.xds.Resend(ctx, node, t, cluster); err != nil {
+			return // the node reports again if it still fails
+		}
+	}
+}

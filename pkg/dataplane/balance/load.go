@@ -1,0 +1,141 @@
+package balance
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	// decay is the time in which an old sample loses all but 1/e of its weight.
+	decay = 10 * time.Second
+	// seed is what an endpoint that nobody has asked yet is taken to need, when
+	// there is nobody to compare it with. Beside one that has been asked it is
+	// taken to be as fast: against endpoints that answer in microseconds a
+	// fixed seed would keep a new one idle for most of a minute.
+	seed = 30 * time.Millisecond
+	// A failure counts as penaltyFactor times the estimate, and no less than
+	// minPenalty, so that an endpoint which fails fast does not look fast. It
+	// is relative because an estimate takes 2.3 times decay to fall tenfold:
+	// a fixed penalty would banish a fast endpoint for minutes.
+	penaltyFactor = 10
+	minPenalty    = 10 * time.Millisecond
+)
+
+// Load is what is known of an endpoint's latency and of the requests on it now:
+// a peak-sensitive exponentially weighted moving average ("peak EWMA", as
+// Finagle and linkerd have it). A slower sample replaces the estimate, a faster
+// one is averaged in; with nothing heard, the estimate decays to zero, so that
+// an endpoint which was slow once is tried again.
+//
+// The zero value is an endpoint that was never asked. Safe for concurrent use.
+type Load struct {
+	mu       sync.Mutex // guards all below
+	ewma     float64    // seconds
+	at       time.Time  // of ewma; zero until the first sample
+	inFlight int64
+}
+
+// Begin counts a request that starts.
+func (l *Load) Begin() {
+	l.mu.Lock()
+	l.inFlight++
+	l.mu.Unlock()
+}
+
+// End counts a request that ends, however it ends.
+func (l *Load) End() {
+	l.mu.Lock()
+	l.inFlight--
+	l.mu.Unlock()
+}
+
+// Observe takes in how long an answer took, rtt until its headers; ok is false
+// for a failure.
+func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sample := max(rtt.Seconds(), 0)
+	old := l.estimate(now)
+	if !ok {
+		sample = max(sample, old*penaltyFactor, minPenalty.Seconds())
+	}
+	if l.at.IsZero() || sample > old {
+		l.ewma = sample
+	} else {
+		// The older the estimate, the more the new sample counts.
+		keep := math.Exp(-float64(max(now.Sub(l.at), minStep)) / float64(decay))
+		l.ewma = old*keep + sample*(1-keep)
+	}
+	l.at = now
+}
+
+// minStep is the least age of an estimate that a sample is averaged into: at
+// thousands of requests a second each one moves it a little all the same.
+const minStep = time.Millisecond
+
+// estimate needs mu.
+func (l *Load) estimate(now time.Time) float64 {
+	if l.at.IsZero() {
+		return seed.Seconds()
+	}
+	age := max(now.Sub(l.at), 0)
+	return l.ewma * math.Exp(-float64(age)/float64(decay))
+}
+
+// EWMA is the estimate at now.
+func (l *Load) EWMA(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Duration(l.estimate(now) * float64(time.Second))
+}
+
+// InFlight is how many requests are on the endpoint.
+func (l *Load) InFlight() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inFlight
+}
+
+// Forget makes the endpoint one that was never asked: it has come back, and is
+// probably another process.
+func (l *Load) Forget() {
+	l.mu.Lock()
+	l.ewma, l.at = 0, time.Time{}
+	l.mu.Unlock()
+}
+
+// Score is the cost of giving one more request to an endpoint of this weight;
+// less is better.
+func (l *Load) Score(now time.Time, weight uint32) float64 {
+	return l.costs(now, weight).score(seed.Seconds())
+}
+
+// costs is a Load at one moment.
+type costs struct {
+	estimate float64
+	asked    bool
+	requests float64 // in flight and one more, by weight
+}
+
+func (l *Load) costs(now time.Time, weight uint32) costs {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return costs{l.estimate(now), !l.at.IsZero(), float64(l.inFlight+1) / float64(max(weight, 1))}
+}
+
+// floor keeps an estimate that has decayed to nothing from hiding the requests in flight.
+const floor = 1e-6
+
+// score takes unasked for the estimate of an endpoint that was never asked.
+func (c costs) score(unasked float64) float64 {
+	if !c.asked {
+		return max(unasked, floor) * c.requests
+	}
+	return max(c.estimate, floor) * c.requests
+}
+
+// better tells whether c is less costly than o.
+func (c costs) better(o costs) bool {
+	return c.score(o.estimate) < o.score(c.estimate)
+}

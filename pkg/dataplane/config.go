@@ -1,0 +1,90 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// Listen is an address that leads to one cluster.
+type Listen struct {
+	// Address is host:port as net.Listen takes it.
+	Address string
+	Cluster string
+	// HTTP relays HTTP/1.1 and h2c, whatever the authority; otherwise opaque TCP.
+	HTTP bool
+}
+
+// Config is what New needs. Zero durations and names take the defaults given.
+type Config struct {
+	// NodeID and XDSAddresses must be set.
+	NodeID       mesh.NodeID
+	XDSAddresses []string
+	// Namespace (default "default") and ClusterDomain (cluster.local) complete short authorities.
+	Namespace, ClusterDomain string
+	// Pod, KubernetesNode, Region and Zone say where the proxy runs; "" for unknown.
+	Pod, KubernetesNode, Region, Zone string
+	Version                  string
+
+	// Addresses to listen on; "" for none.
+	OutboundAddress, AdminAddress, HealthAddress string
+	Listens                                      []Listen
+	// StateDir holds the last good configuration; "" keeps none.
+	StateDir string
+
+	// DrainTime bounds a drain of the proxy, and of the connections to a removed endpoint (30 s).
+	DrainTime time.Duration
+	// QuietTime is for how long nothing must have been in flight for a drain to be over (1 s, at most a quarter of DrainTime).
+	QuietTime time.Duration
+	// DiscoveryMaxAge is how old the control plane's word may become (5 min).
+	DiscoveryMaxAge time.Duration
+	// SilenceTimeout is how long the control plane may say nothing: its probe interval and 2 s (12 s).
+	SilenceTimeout time.Duration
+	// DiscoveryTimeout bounds a request's wait for an unknown cluster (3 s).
+	DiscoveryTimeout time.Duration
+	// FailFast is how long requests wait for a cluster without usable endpoint (3 s).
+	FailFast time.Duration
+	// DisableRefresh switches the way back to the control plane off: for tests that must fail without it.
+	DisableRefresh bool
+
+	// Logger may be nil. Registry must be set: metrics are registered in it and served from it.
+	Logger   hclog.Logger
+	Registry *prometheus.Registry
+}
+
+func (c *Config) complete() error {
+	switch {
+	case c.NodeID == "":
+		return errors.New("dataplane: no node id")
+	case len(c.XDSAddresses) == 0:
+		return errors.New("dataplane: no control plane address")
+	case c.Registry == nil:
+		return errors.New("dataplane: no metrics registry")
+	}
+	for _, l := range c.Listens {
+		if l.Cluster == "" {
+			return fmt.Errorf("dataplane: listen %s: no cluster", l.Address)
+		}
+	}
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	if c.ClusterDomain == "" {
+		c.ClusterDomain = "cluster.local"
+	}
+	if c.DrainTime <= 0 {
+		c.DrainTime = 30 * time.Second
+	}
+	if c.QuietTime <= 0 {
+		c.QuietTime = min(time.Second, c.DrainTime/4)
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return nil
+}

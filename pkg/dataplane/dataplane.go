@@ -1,0 +1,231 @@
+package dataplane
+
+import (
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
+)
+
+// Proxy is an assembled data plane. Run it once.
+type Proxy struct {
+	// set once
+	cfg       Config
+	log       hclog.Logger
+	discovery *discovery.Client
+	set       *endpoints.Set
+	tracker   *proxy.Tracker
+	// http carries traffic by HTTP, admin the admin and health addresses.
+	http, admin []*httpListener
+	tcp         []*tcpListener
+	listeners   []admin.Listener
+
+	// quit is closed by the admin side, drain is asked for by it.
+	quit  chan struct{}
+	drain chan bool
+
+	unhealthy, quitting atomic.Bool
+}
+
+type httpListener struct {
+	name     string
+	listener net.Listener
+	server   *http.Server
+}
+
+type tcpListener struct {
+	listener net.Listener
+	relay    *proxy.TCP
+}
+
+// New opens the listeners and makes everything ready to run. Its errors are
+// one line, fit for a person: "listen on ADDRESS for PURPOSE: cause". A Proxy
+// that is not run must be closed with Close.
+func New(cfg Config) (*Proxy, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}), drain: make(chan bool, 1)}
+	if err := p.assemble(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Proxy) assemble() error {
+	metrics, err := proxy.NewMetrics(p.cfg.Registry)
+	if err != nil {
+		return err
+	}
+	p.tracker = proxy.NewTracker(metrics)
+	reporter := &lateReporter{}
+	p.set = endpoints.New(endpoints.Config{
+		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
+	})
+	p.discovery, err = discovery.New(discovery.Config{
+		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
+		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),
+		Registerer: p.cfg.Registry, StateDir: p.cfg.StateDir, MaxAge: p.cfg.DiscoveryMaxAge,
+		SilenceTimeout: p.cfg.SilenceTimeout, DisableRefresh: p.cfg.DisableRefresh,
+	})
+	if err != nil {
+		return err
+	}
+	reporter.Client = p.discovery
+	shared := proxy.Config{
+		Discovery: p.discovery, Endpoints: p.set, Metrics: metrics, Tracker: p.tracker, Logger: p.log.Named("proxy"),
+		Names: proxy.Names{Namespace: p.cfg.Namespace, Domain: p.cfg.ClusterDomain}, DiscoveryTimeout: p.cfg.DiscoveryTimeout,
+	}
+	return p.listen(shared)
+}
+
+// lateReporter breaks the circle between endpoints, which report to
+// discovery, and discovery, which applies to endpoints. Nothing reports before
+// both are made.
+type lateReporter struct{ *discovery.Client }
+
+func (p *Proxy) listen(shared proxy.Config) error {
+	if err := p.listenHTTP("outbound", p.cfg.OutboundAddress, &proxy.HTTP{Config: shared}); err != nil {
+		return err
+	}
+	for _, l := range p.cfg.Listens {
+		p.discovery.Subscribe(l.Cluster)
+		if l.HTTP {
+			if err := p.listenHTTP(l.Cluster, l.Address, &proxy.HTTP{Config: shared, Bound: l.Cluster}); err != nil {
+				return err
+			}
+			continue
+		}
+		nl, err := open(l.Address, l.Cluster)
+		if err != nil {
+			return err
+		}
+		p.tcp = append(p.tcp, &tcpListener{nl, &proxy.TCP{Config: shared, Cluster: l.Cluster}})
+		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
+	}
+	return p.listenAdmin()
+}
+
+func open(address, purpose string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", purpose, err)
+	}
+	return l, nil
+}
+
+func (p *Proxy) listenHTTP(name, address string, h http.Handler) error {
+	if address == "" {
+		return nil
+	}
+	l, err := open(address, name)
+	if err != nil {
+		return err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	p.http = append(p.http, &httpListener{name, l, &http.Server{
+		Handler: h, Protocols: &protocols, ErrorLog: p.stdLog(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
+	}})
+	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
+	return nil
+}
+
+func (p *Proxy) listenAdmin() error {
+	cfg := admin.Config{
+		NodeID: string(p.cfg.NodeID), Version: p.cfg.Version, StartedAt: time.Now(), Discovery: p.discovery, Endpoints: p.set,
+		Listeners: p.listeners, Gatherer: p.cfg.Registry, Logger: p.log, State: p.State, Drain: p.Drain,
+		FailHealth: p.unhealthy.Store, Quit: p.Quit,
+	}
+	for _, s := range []struct {
+		name, address string
+		handler       http.Handler
+	}{{"admin", p.cfg.AdminAddress, admin.Handler(cfg)}, {"health", p.cfg.HealthAddress, admin.HealthHandler(cfg)}} {
+		if s.address == "" {
+			continue
+		}
+		l, err := open(s.address, s.name)
+		if err != nil {
+			return err
+		}
+		p.admin = append(p.admin, &httpListener{s.name, l, &http.Server{Handler: s.handler, ErrorLog: p.stdLog(), ReadHeaderTimeout: 10 * time.Second}})
+	}
+	return nil
+}
+
+// stdLog carries what net/http's servers have to say, which is about clients and seldom of use.
+func (p *Proxy) stdLog() *log.Logger {
+	return p.log.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
+}
+
+// Close closes the listeners of a Proxy that is not run.
+func (p *Proxy) Close() {
+	for _, l := range slices.Concat(p.http, p.admin) {
+		_ = l.listener.Close()
+	}
+	for _, l := range p.tcp {
+		_ = l.listener.Close()
+	}
+	if p.set != nil {
+		p.set.Close()
+	}
+}
+
+// Addresses gives where the proxy listens, by name: "outbound", "admin",
+// "health", and each cluster of Config.Listens. Useful with port 0.
+func (p *Proxy) Addresses() map[string]string {
+	out := map[string]string{}
+	for _, l := range p.listeners {
+		out[l.Name] = l.Address
+	}
+	for _, l := range p.admin {
+		out[l.name] = l.listener.Addr().String()
+	}
+	return out
+}
+
+// State is "LIVE" when the proxy is ready, and otherwise why not (see admin.Config).
+func (p *Proxy) State() string {
+	switch {
+	case p.tracker.Draining():
+		return "DRAINING"
+	case p.unhealthy.Load():
+		return "HEALTHCHECK_FAILED"
+	}
+	if s := p.discovery.Status(); !s.Answered && s.LoadedFromDisk == 0 {
+		return "PRE_INITIALIZING"
+	}
+	return "LIVE"
+}
+
+// Drain begins a drain without an end: readiness fails, connections are wound
+// up. Without grace the listeners close too.
+func (p *Proxy) Drain(graceful bool) {
+	p.tracker.Drain()
+	if !graceful {
+		select {
+		case p.drain <- true:
+		default:
+		}
+	}
+}
+
+// Quit makes Run drain and return, as the end of its context does.
+func (p *Proxy) Quit() {
+	if p.quitting.CompareAndSwap(false, true) {
+		close(p.quit)
+	}
+}

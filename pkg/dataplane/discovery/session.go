@@ -1,0 +1,165 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// maxRequests is how many requests may wait to be sent. Names are gathered into
+// few requests, so more than this waits only where nothing passes.
+const maxRequests = 256
+
+// event is what the goroutines of a session, and lookups, tell the owner.
+type event struct {
+	// session is nil for a lookup.
+	session  *session
+	opened   bool
+	response *discoveryv3.DeltaDiscoveryResponse
+
+	host  string
+	addrs []netip.Addr
+
+	// err is why the session ended, or the lookup failed.
+	err error
+}
+
+// session is one connection to one server, with its ADS stream and its load
+// reports. It is never reused: another stream gets another connection.
+type session struct {
+	server   string
+	requests chan *discoveryv3.DeltaDiscoveryRequest
+	report   chan struct{}
+	cancel   context.CancelFunc
+	// good is true once a message came; owned by the owner.
+	good bool
+}
+
+func newSession(server string) *session {
+	return &session{
+		server:   server,
+		requests: make(chan *discoveryv3.DeltaDiscoveryRequest, maxRequests),
+		report:   make(chan struct{}, 1),
+	}
+}
+
+func (s *session) reportNow() {
+	select {
+	case s.report <- struct{}{}:
+	default:
+	}
+}
+
+// start runs the session until it fails or is cancelled; its end is its last event.
+func (s *session) start(o *owner) {
+	ctx, cancel := context.WithCancel(o.ctx)
+	s.cancel = cancel
+	o.wg.Go(func() {
+		defer cancel()
+		err := s.run(ctx, o.Client)
+		select {
+		case o.events <- event{session: s, err: err}:
+		case <-o.ctx.Done():
+		}
+	})
+}
+
+func (s *session) run(ctx context.Context, c *Client) error {
+	conn, err := s.dial(&c.config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.openStream(ctx, cancel, conn, c.config.ConnectTimeout)
+	if err != nil {
+		return err
+	}
+	if !c.tell(ctx, event{session: s, opened: true}) {
+		return ctx.Err()
+	}
+	wg.Go(func() { s.sendAll(ctx, stream) })
+	wg.Go(func() { c.reportLoads(ctx, conn, s.report) })
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if !c.tell(ctx, event{session: s, response: r}) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Client) tell(ctx context.Context, e event) bool {
+	select {
+	case c.events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *session) dial(config *Config) (*grpc.ClientConn, error) {
+	target := s.server
+	if !strings.Contains(target, "://") && !strings.HasPrefix(target, "unix:") {
+		target = "passthrough:///" + target // host names are looked up anew for each connection
+	}
+	options := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(config.MaxMessageBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: config.ConnectTimeout}),
+	}, config.DialOptions...)
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", s.server, err)
+	}
+	return conn, nil
+}
+
+// openStream fails at once where the server cannot be reached, and after timeout where nothing happens.
+func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn, timeout time.Duration) (
+	grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse], error,
+) {
+	limit := time.AfterFunc(timeout, cancel)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	inTime := limit.Stop()
+	if err != nil {
+		return nil, fmt.Errorf("open stream to %s: %w", s.server, err)
+	}
+	if !inTime {
+		return nil, fmt.Errorf("open stream to %s: no connection within %v", s.server, timeout)
+	}
+	return stream, nil
+}
+
+// sendAll sends until the stream fails, which Recv then reports.
+func (s *session) sendAll(ctx context.Context,
+	stream grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse],
+) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-s.requests:
+			if stream.Send(r) != nil {
+				return
+			}
+		}
+	}
+}

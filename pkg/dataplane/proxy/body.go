@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// replayLimit is how much of a body is kept so that it can be sent again.
+const replayLimit = 64 << 10
+
+// errBodyMoved is what an attempt reads once another one has taken over.
+var errBodyMoved = errors.New("the request has gone to another endpoint")
+
+// body lets several attempts, one after another, read one request body. What
+// an attempt has read is kept up to replayLimit, until an answer comes.
+type body struct {
+	src io.Reader
+
+	// attempt is the number of the attempt that may read.
+	attempt atomic.Int64
+	// lost is true once something was read that is not kept.
+	lost atomic.Bool
+
+	mu   sync.Mutex // guards reading src, and what follows
+	kept []byte
+	err  error
+	// owner is 0 while kept holds all that was read, and otherwise the only
+	// attempt that can read on.
+	owner int64
+}
+
+// replayable tells whether a new attempt would read the body from its start.
+// It never blocks.
+func (b *body) replayable() bool { return b == nil || !b.lost.Load() }
+
+// next gives the body to a new attempt. The former one reads errors from now
+// on; what it is reading at this moment is kept for the new one.
+func (b *body) next() io.ReadCloser {
+	return &attemptBody{b: b, attempt: b.attempt.Add(1)}
+}
+
+// answered drops what was kept: there will be no other attempt.
+func (b *body) answered() {
+	if b != nil {
+		b.lost.Store(true)
+	}
+}
+
+// attemptBody is one attempt's view. Close does nothing: the server closes the
+// real body when the handler returns.
+type attemptBody struct {
+	b       *body
+	attempt int64
+	at      int
+}
+
+func (a *attemptBody) Close() error { return nil }
+
+func (a *attemptBody) Read(p []byte) (int, error) {
+	b := a.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.attempt.Load() != a.attempt {
+		return 0, errBodyMoved
+	}
+	if b.owner != 0 && b.owner != a.attempt {
+		return 0, errBodyMoved
+	}
+	if a.at < len(b.kept) {
+		n := copy(p, b.kept[a.at:])
+		a.at += n
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.src.Read(p)
+	b.err = err
+	switch {
+	case b.owner != 0:
+	case b.lost.Load() || len(b.kept)+n > replayLimit:
+		b.lost.Store(true)
+		b.kept, a.at = nil, 0
+		b.owner = a.attempt
+	default:
+		b.kept = append(b.kept, p[:n]...)
+		a.at += n
+	}
+	if b.attempt.Load() != a.attempt {
+		return 0, errBodyMoved
+	}
+	return n, err
+}

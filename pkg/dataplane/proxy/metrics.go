@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Metrics are the data plane's own.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	retries   *prometheus.CounterVec
+	ejections *prometheus.CounterVec
+	drain     prometheus.Gauge
+}
+
+// unknownCluster is the label for requests that named no cluster in effect:
+// what clients make up must not make series.
+const unknownCluster = "unknown"
+
+// NewMetrics registers the metrics. It fails if they are registered already.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_requests_total",
+			Help: "Requests and opaque connections that ended, by the reason for which the proxy failed them."},
+			[]string{"cluster", "code_class", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshmesh_request_duration_seconds",
+			Help:    "Time from a request's headers to the end of its response.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}},
+			[]string{"cluster"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_retries_total",
+			Help: "Attempts after which a request went to another endpoint, by why."},
+			[]string{"cluster", "reason"}),
+		ejections: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshmesh_endpoint_ejections_total",
+			Help: "Endpoints that were usable and were ejected."}, []string{"reason"}),
+		drain: prometheus.NewGauge(prometheus.GaugeOpts{Name: "freshmesh_drain_state",
+			Help: "0 while serving, 1 while draining."}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.drain} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Ejected counts an ejection.
+func (m *Metrics) Ejected(r upstream.Reason) { m.ejections.WithLabelValues(string(r)).Inc() }
+
+func (m *Metrics) retried(cluster string, r upstream.Reason) {
+	m.retries.WithLabelValues(cluster, string(r)).Inc()
+}
+
+// ended counts a request; status 0 stands for an opaque connection.
+func (m *Metrics) ended(cluster string, status int, r upstream.Reason, took time.Duration) {
+	class := "tcp"
+	if status > 0 {
+		class = strconv.Itoa(status/100) + "xx"
+	}
+	m.requests.WithLabelValues(cluster, class, string(r)).Inc()
+	if status > 0 {
+		m.duration.WithLabelValues(cluster).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,258 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+const echo = "echo.default.svc.cluster.local:8080"
+
+// fakeDiscovery holds clusters and hands them to the set, as the real client does.
+type fakeDiscovery struct {
+	set *endpoints.Set
+
+	mu         sync.Mutex // guards all below
+	clusters   map[string]*discovery.Cluster
+	silent     bool
+	distrusted map[string]int
+	load       map[mesh.EndpointKey]discovery.Load
+	onDistrust func(cluster string)
+}
+
+func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cluster, error) {
+	f.mu.Lock()
+	c, silent := f.clusters[name], f.silent
+	f.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, fmt.Errorf("cluster %s: %w", name, discovery.ErrDiscoveryPending)
+	}
+	if c == nil {
+		return nil, fmt.Errorf("cluster %s: %w", name, discovery.ErrUnknownService)
+	}
+	return c, nil
+}
+
+func (f *fakeDiscovery) Distrust(cluster string) {
+	f.mu.Lock()
+	f.distrusted[cluster]++
+	hook := f.onDistrust
+	f.mu.Unlock()
+	if hook != nil {
+		hook(cluster)
+	}
+}
+
+func (f *fakeDiscovery) distrusts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.distrusted[echo]
+}
+
+func (f *fakeDiscovery) Count(_ string, key mesh.EndpointKey, l discovery.Load) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sum := f.load[key]
+	sum.Issued += l.Issued
+	sum.Succeeded += l.Succeeded
+	sum.Failed += l.Failed
+	sum.ConnectFailed += l.ConnectFailed
+	f.load[key] = sum
+}
+
+// rig is a proxy over real sockets with a fake discovery.
+type rig struct {
+	t       *testing.T
+	disc    *fakeDiscovery
+	set     *endpoints.Set
+	tracker *proxy.Tracker
+	cfg     proxy.Config
+	reg     *prometheus.Registry
+	// addr is the outbound listener.
+	addr string
+}
+
+func newRig(t *testing.T, change ...func(*endpoints.Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, reg: prometheus.NewRegistry()}
+	r.disc = &fakeDiscovery{
+		clusters: map[string]*discovery.Cluster{}, distrusted: map[string]int{}, load: map[mesh.EndpointKey]discovery.Load{},
+	}
+	metrics, err := proxy.NewMetrics(r.reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ec := endpoints.Config{Reporter: r.disc, Ejected: metrics.Ejected, FailFast: 500 * time.Millisecond, Drain: 2 * time.Second}
+	for _, f := range change {
+		f(&ec)
+	}
+	r.set = endpoints.New(ec)
+	r.disc.set = r.set
+	r.tracker = proxy.NewTracker(metrics)
+	r.cfg = proxy.Config{
+		Discovery: r.disc, Endpoints: r.set, Names: proxy.Names{Namespace: "default", Domain: "cluster.local"},
+		Metrics: metrics, Tracker: r.tracker, Logger: hclog.NewNullLogger(), DiscoveryTimeout: 200 * time.Millisecond,
+	}
+	r.addr = r.serveHTTP(&proxy.HTTP{Config: r.cfg})
+	t.Cleanup(r.set.Close)
+	return r
+}
+
+func (r *rig) serveHTTP(h http.Handler) string {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return serve(r.t, &http.Server{Handler: h, Protocols: &protocols})
+}
+
+func (r *rig) serveTCP(cluster string) string {
+	r.t.Helper()
+	l := listen(r.t, "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	tcp := &proxy.TCP{Config: r.cfg, Cluster: cluster}
+	done := make(chan error, 1)
+	go func() { done <- tcp.Serve(ctx, l) }()
+	r.t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+		r.tracker.Abort()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// put sets the endpoints of the cluster echo.
+func (r *rig) put(addrs ...string) { r.putCluster(&discovery.Cluster{}, addrs...) }
+
+func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
+	r.t.Helper()
+	c.Name, c.ServiceName = echo, echo
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = time.Second
+	}
+	for _, a := range addrs {
+		c.Endpoints = append(c.Endpoints, mesh.Endpoint{EndpointKey: mesh.EndpointKey{Address: netip.MustParseAddrPort(a)}, Weight: 1})
+	}
+	if err := r.set.Apply(c); err != nil {
+		r.t.Fatal(err)
+	}
+	r.disc.mu.Lock()
+	r.disc.clusters[echo] = c
+	r.disc.mu.Unlock()
+}
+
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func serve(t *testing.T, s *http.Server) string {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	serveOn(t, s, l)
+	return l.Addr().String()
+}
+
+func serveOn(t *testing.T, s *http.Server, l net.Listener) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-done
+	})
+}
+
+// backend is an HTTP server that can be killed and come back at its address.
+type backend struct {
+	t    *testing.T
+	name string
+	addr string
+	h    http.Handler
+	srv  *http.Server
+	done chan struct{}
+}
+
+func newBackend(t *testing.T, name string, h http.HandlerFunc) *backend {
+	t.Helper()
+	if h == nil {
+		h = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
+	}
+	b := &backend{t: t, name: name, h: h, addr: "127.0.0.1:0"}
+	b.start()
+	t.Cleanup(b.kill)
+	return b
+}
+
+func (b *backend) start() {
+	b.t.Helper()
+	l := listen(b.t, b.addr)
+	b.addr = l.Addr().String()
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	b.srv = &http.Server{Handler: b.h, Protocols: &protocols}
+	b.done = make(chan struct{})
+	go func(srv *http.Server, done chan struct{}) {
+		defer close(done)
+		_ = srv.Serve(l)
+	}(b.srv, b.done)
+}
+
+// kill closes listener and connections at once, as a killed process would.
+func (b *backend) kill() {
+	_ = b.srv.Close()
+	<-b.done
+}
+
+// get makes one request on a connection of its own that nothing retries.
+func (r *rig) get(authority string) (int, http.Header, string) {
+	r.t.Helper()
+	resp, err := r.do(http.MethodGet, authority, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+func (r *rig) do(method, authority string, body io.Reader) (*http.Response, error) {
+	tr := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.addr+"/", body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Host = authority
+	return tr.RoundTrip(req)
+}

@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// dialCluster makes an opaque connection to an endpoint, another one when a
+// dial fails. The lease must be ended.
+func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64) (*upstream.Raw, *endpoints.Lease, error) {
+	var tried []mesh.EndpointKey
+	for dials := 1; ; dials++ {
+		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried})
+		if errors.Is(err, endpoints.ErrAllTried) {
+			tried = nil
+			dials--
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		raw, err := lease.Upstream.Dial(ctx)
+		if err == nil {
+			lease.Dialed()
+			lease.Connected()
+			return raw, lease, nil
+		}
+		reason := upstream.ReasonOf(err)
+		lease.DialFailed(reason)
+		if dials >= maxDials || !reason.Dial() && reason != upstream.EndpointRemoved {
+			return nil, nil, err
+		}
+		tried = append(tried, lease.Key)
+		c.Metrics.retried(cluster.Name(), reason)
+	}
+}
+
+// halfCloser is a connection whose writing side can end alone.
+type halfCloser interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// splice copies both ways until both directions have ended. An end of stream
+// passes on as a half-close; an error ends both at once.
+func splice(a, b halfCloser) {
+	var wg sync.WaitGroup
+	wg.Go(func() { pump(a, b) })
+	pump(b, a)
+	wg.Wait()
+}
+
+func pump(dst, src halfCloser) {
+	_, err := io.Copy(dst, src)
+	if err == nil {
+		err = dst.CloseWrite()
+	}
+	if err != nil {
+		// What one side lost must not look like a clean end to the other.
+		reset(dst)
+		reset(src)
+	}
+}
+
+func reset(c io.Closer) {
+	if l, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// connect makes a tunnel to the cluster that the authority names (RFC 9110 section 9.3.6).
+func (x *exchange) connect(ctx context.Context) error {
+	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr))
+	if err != nil {
+		return err
+	}
+	defer lease.End(true)
+	defer func() { _ = raw.Close() }()
+	defer x.Tracker.hold(raw)()
+	x.status = http.StatusOK
+	if x.r.ProtoMajor >= 2 {
+		x.w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(x.w).Flush()
+		splice(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		return nil
+	}
+	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	defer x.Tracker.hold(client)()
+	splice(raw.TCPConn, client)
+	return nil
+}
+
+// h2Stream is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
+type h2Stream struct {
+	io.ReadCloser
+	w http.ResponseWriter
+}
+
+func (s *h2Stream) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err == nil {
+		err = http.NewResponseController(s.w).Flush()
+	}
+	return n, err
+}
+
+// CloseWrite leaves the end to the handler's return: net/http cannot end a stream earlier.
+func (s *h2Stream) CloseWrite() error { return nil }
+
+// hijack takes the client's connection over and writes head to it.
+func (x *exchange) hijack(head string) (halfCloser, error) {
+	conn, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: err}
+	}
+	if _, err := io.WriteString(conn, head); err != nil {
+		_ = conn.Close()
+		return nil, &upstream.Error{Reason: upstream.ClientGone, Err: err}
+	}
+	tcp, ok := conn.(halfCloser)
+	if !ok {
+		tcp = wholeCloser{conn}
+	}
+	if buffered.Reader.Buffered() == 0 {
+		return tcp, nil
+	}
+	return &early{tcp, buffered.Reader}, nil
+}
+
+// wholeCloser closes altogether where half is not to be had.
+type wholeCloser struct{ net.Conn }
+
+func (w wholeCloser) CloseWrite() error { return w.Close() }
+
+// early is a connection of which the server has already read some.
+type early struct {
+	halfCloser
+	r *bufio.Reader
+}
+
+func (e *early) Read(p []byte) (int, error) { return e.r.Read(p) }
+
+// switchProtocols relays an upgrade such as WebSocket (RFC 9110 section 7.8).
+func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) error {
+	defer lease.End(true)
+	defer func() { _ = resp.Body.Close() }()
+	up, ok := resp.Body.(io.ReadWriteCloser)
+	asked := upgrade(x.r.Header)
+	if !ok || asked == "" {
+		return &upstream.Error{Reason: upstream.UpgradeFailed, NextHop: lease.Key.Address,
+			Err: errors.New("the upstream switched protocols unasked")}
+	}
+	defer x.Tracker.hold(up)()
+	head := endToEnd(resp.Header)
+	head.Set("Connection", "Upgrade")
+	head.Set("Upgrade", resp.Header.Get("Upgrade"))
+	var text strings.Builder
+	text.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	_ = head.Write(&text)
+	text.WriteString("\r\n")
+	client, err := x.hijack(text.String())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	defer x.Tracker.hold(client)()
+	x.status = http.StatusSwitchingProtocols
+	upHalf, ok := up.(halfCloser)
+	if !ok {
+		upHalf = upgraded{up}
+	}
+	splice(upHalf, client)
+	return nil
+}
+
+// upgraded is an upgraded connection that cannot be closed by half.
+type upgraded struct{ io.ReadWriteCloser }
+
+func (u upgraded) CloseWrite() error { return u.Close() }

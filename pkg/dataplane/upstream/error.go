@@ -1,0 +1,150 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/net/http2"
+)
+
+// Error is a failure of the proxy's own making or finding.
+type Error struct {
+	Reason Reason
+	// NextHop is the endpoint it happened on; invalid when there was none.
+	NextHop netip.AddrPort
+	// Unsent is true when nothing of the request can have been processed: the
+	// dial failed, no byte was written, or the peer said so (REFUSED_STREAM,
+	// or a GOAWAY below the stream's id: RFC 9113 sections 6.8 and 8.7).
+	Unsent bool
+	// Unanswered is true when no byte of a response has come.
+	Unanswered bool
+	Err        error
+}
+
+// Error gives "REASON: IP:PORT: cause", leaving out what is not known.
+func (e *Error) Error() string {
+	text := string(e.Reason)
+	if e.NextHop.IsValid() {
+		text += ": " + e.NextHop.String()
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Dial tells whether the failure was one of reaching the endpoint, which ejects it.
+func (r Reason) Dial() bool {
+	switch r {
+	case ConnectRefused, ConnectTimeout, ConnectUnroutable, ConnectFailed:
+		return true
+	}
+	return false
+}
+
+// ReasonOf gives the reason in err; ProtocolError for an error that has none.
+func ReasonOf(err error) Reason {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason
+	}
+	if err == nil {
+		return None
+	}
+	return ProtocolError
+}
+
+// dialError classifies a failed dial. ctx is the caller's: its end is not the
+// endpoint's fault.
+func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {
+	e := &Error{NextHop: addr, Unsent: true, Unanswered: true, Err: fmt.Errorf("dial %s: %w", addr, plain(err))}
+	switch {
+	case ctx.Err() != nil:
+		e.Reason = ctxReason(ctx)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Reason = ConnectRefused
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		e.Reason = ConnectTimeout
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
+		e.Reason = ConnectUnroutable
+	default:
+		e.Reason = ConnectFailed
+	}
+	return e
+}
+
+// plain takes net's own "dial tcp IP:PORT:" off, so that it is not said twice.
+func plain(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return op.Err
+	}
+	return err
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[net.Error](err)
+	return ok && t.Timeout()
+}
+
+func ctxReason(ctx context.Context) Reason {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return Deadline
+	}
+	return ClientGone
+}
+
+// sendError classifies a RoundTrip that gave no response.
+func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unanswered bool) *Error {
+	e := &Error{NextHop: addr, Unsent: unsent || refusedByPeer(err), Unanswered: unanswered, Err: err}
+	stream, isStream := errors.AsType[http2.StreamError](err)
+	switch {
+	case ctx.Err() != nil:
+		e.Reason = ctxReason(ctx)
+	case e.Unsent && isStream:
+		e.Reason = StreamRefused
+	case isStream && stream.Code == http2.ErrCodeProtocol:
+		e.Reason = ProtocolError
+	case unanswered || isReset(err):
+		e.Reason = ResetBeforeHeaders
+	default:
+		e.Reason = ProtocolError
+	}
+	return e
+}
+
+// notSent are the texts of errors of Go's HTTP/2 client that it does not
+// export and that it returns only for streams which the peer has not processed
+// (RFC 9113 section 6.8) or which were never opened.
+var notSent = []string{
+	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client conn not usable",
+	"http2: client conn is closed",
+	"http2: client conn could not be established",
+}
+
+func refusedByPeer(err error) bool {
+	if s, ok := errors.AsType[http2.StreamError](err); ok {
+		return s.Code == http2.ErrCodeRefusedStream
+	}
+	text := err.Error()
+	for _, t := range notSent {
+		if strings.Contains(text, t) {
+			return true
+		}
+	}
+	return false
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
+}

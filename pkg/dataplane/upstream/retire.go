@@ -1,0 +1,101 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// Raw is an opaque TCP connection to an endpoint. Close must be called; it
+// also takes the connection off the pool's books.
+type Raw struct {
+	*net.TCPConn
+	pool *Pool
+}
+
+// Close closes the connection.
+func (r *Raw) Close() error {
+	r.pool.mu.Lock()
+	delete(r.pool.raw, r)
+	r.pool.mu.Unlock()
+	return r.TCPConn.Close()
+}
+
+// Dial makes an opaque connection. Its error is an *Error with Unsent.
+func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
+	p.mu.Lock()
+	retired := p.retired
+	p.mu.Unlock()
+	if retired {
+		return nil, p.gone()
+	}
+	tcp, err := p.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Raw{TCPConn: tcp, pool: p}
+	p.mu.Lock()
+	retired = p.retired
+	if !retired {
+		p.raw[r] = struct{}{}
+	}
+	p.mu.Unlock()
+	if retired {
+		_ = tcp.Close()
+		return nil, p.gone()
+	}
+	return r, nil
+}
+
+// CloseIdle closes the connections that carry nothing now.
+func (p *Pool) CloseIdle() {
+	p.mu.Lock()
+	victims := p.takeIdle(func(*conn) bool { return true })
+	p.mu.Unlock()
+	closeAll(victims)
+}
+
+// Retire takes no new work, closes idle connections at once and the others
+// when they have finished, or after drain. It does not wait.
+func (p *Pool) Retire(drain time.Duration) {
+	p.mu.Lock()
+	p.retired = true
+	victims := p.takeIdle(func(*conn) bool { return true })
+	if p.reap != nil {
+		p.reap.Stop()
+		p.reap = nil
+	}
+	if p.kill == nil && len(p.conns)+len(p.raw) > 0 {
+		p.kill = time.AfterFunc(drain, p.Close)
+	}
+	p.mu.Unlock()
+	closeAll(victims)
+}
+
+// Close retires the pool and closes everything now, whatever it carries.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.retired = true
+	conns := p.conns
+	p.conns = nil
+	raw := make([]*Raw, 0, len(p.raw))
+	for r := range p.raw {
+		raw = append(raw, r)
+	}
+	clear(p.raw)
+	for _, t := range []*time.Timer{p.reap, p.kill} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	p.reap = nil
+	p.mu.Unlock()
+	closeAll(conns)
+	for _, r := range raw {
+		_ = r.TCPConn.Close()
+	}
+}
+
+func (p *Pool) gone() *Error {
+	return &Error{Reason: EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+}

@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// prober asks the server something whenever it has been silent for long, and
+// closes connections that seem to be dead. A dead connection looks like a
+// quiet one, and HTTP/2's own pings take 45 s to tell (30 s of silence, 15 s
+// for the answer); HTTP/1.1 has none. Owned by keepProbing.
+type prober struct {
+	*Source
+	// suspect is true when connections from before may be dead.
+	suspect bool
+	// dropped is when connections were last closed. A server that is only slow
+	// must get the time to begin the watches anew.
+	dropped time.Time
+}
+
+// keepProbing probes until ctx ends.
+func (s *Source) keepProbing(ctx context.Context) {
+	tick := time.NewTicker(s.probeInterval)
+	defer tick.Stop()
+	p := &prober{Source: s}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if st := s.Status(); st.Connected && !p.suspect && time.Since(st.LastSeenAt) < s.probeInterval {
+			continue
+		}
+		p.probe(ctx)
+	}
+}
+
+// probe asks for one Service live, past every cache, and notes the answer.
+func (p *prober) probe(ctx context.Context) {
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, p.probeInterval)
+	defer cancel()
+	_, err := p.client.CoreV1().Services("").List(limited, metav1.ListOptions{Limit: 1})
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		p.health.reached()
+	} else {
+		p.health.failed(err, "list services")
+	}
+	if unanswered(err) && p.Status().LastSeenAt.Before(began) {
+		p.suspect = true
+	}
+	if p.suspect && time.Since(p.dropped) >= 2*p.probeInterval {
+		p.log.Debug("connections closed", "server", p.server)
+		p.dropConnections()
+		p.suspect, p.dropped = false, time.Now()
+	}
+}
+
+// unanswered tells whether a request failed for want of any answer.
+func unanswered(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout()
+}

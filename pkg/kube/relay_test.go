@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// relay passes TCP connections on, until a generation of them goes dead: then
+// both ends stay open, and nothing passes.
+type relay struct {
+	l      net.Listener
+	target string
+	work   sync.WaitGroup
+	// dead is the newest generation that is dead; connections begun later are of the next one.
+	dead, next atomic.Int64
+	// refuse makes every new connection dead at once, too.
+	refuse atomic.Bool
+
+	mu    sync.Mutex // guards conns
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, target string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r := &relay{l: l, target: target}
+	r.next.Store(1)
+	r.work.Go(r.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.mu.Lock()
+		for _, c := range r.conns {
+			_ = c.Close()
+		}
+		r.mu.Unlock()
+		r.work.Wait()
+	})
+	return r
+}
+
+// kill makes all connections of now dead, and with all those to come, too.
+func (r *relay) kill(all bool) {
+	r.refuse.Store(all)
+	r.dead.Store(r.next.Add(1) - 1)
+}
+
+func (r *relay) accept() {
+	for {
+		in, err := r.l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", r.target)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns = append(r.conns, in, out)
+		r.mu.Unlock()
+		generation := r.next.Load()
+		if r.refuse.Load() {
+			generation = 0
+		}
+		r.work.Go(func() { r.pass(in, out, generation) })
+		r.work.Go(func() { r.pass(out, in, generation) })
+	}
+}
+
+func (r *relay) pass(from, to net.Conn, generation int64) {
+	defer func() { _ = to.Close() }()
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if generation > r.dead.Load() {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Connections die without a word, and the server is gone for a while.
+func TestSilentOutage(t *testing.T) {
+	a := newAPIServer(t)
+	a.put(svc("a", 80))
+	way := newRelay(t, a.address)
+	r := run(t, newSource(t, "http://"+way.l.Addr().String()))
+	r.is(true, true, "")
+	way.kill(true)
+	r.is(true, false, "no answer from "+way.l.Addr().String()+" in time")
+	a.put(svc("a", 81))
+	way.refuse.Store(false)
+	r.is(true, true, "")
+	r.holds("Service default/a :81")
+}
+
+// Only the connections of now die, and a new one would work. Over HTTP/2 the
+// probe shares the connection of the watches, and finds out.
+func TestDeadConnection(t *testing.T) {
+	a := newAPIServer(t)
+	a.put(svc("a", 80))
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
+	secure.EnableHTTP2 = true
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	way := newRelay(t, secure.Listener.Addr().String())
+	r := run(t, newSource(t, "https://"+way.l.Addr().String()+", insecure-skip-tls-verify: true"))
+	r.is(true, true, "")
+	way.kill(false)
+	a.put(svc("a", 81))
+	r.holds("Service default/a :81")
+	r.is(true, true, "")
+	r.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.protocol != "HTTP/2.0" {
+		t.Errorf("requests came by %s, want HTTP/2.0", a.protocol)
+	}
+}

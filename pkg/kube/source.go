@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/hashicorp/go-hclog"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/object"
+)
+
+// resources are all that is read, in the order in which reasons name them.
+var resources = [...]resource{
+	newResource(mesh.KindService, "services", true, &corev1.Service{},
+		func(c kubernetes.Interface) typedcorev1.ServiceInterface { return c.CoreV1().Services("") }),
+	newResource(mesh.KindEndpointSlice, "endpointslices", true, &discoveryv1.EndpointSlice{},
+		func(c kubernetes.Interface) typeddiscoveryv1.EndpointSliceInterface {
+			return c.DiscoveryV1().EndpointSlices("")
+		}),
+	newResource(mesh.KindPod, "pods", false, &corev1.Pod{},
+		func(c kubernetes.Interface) typedcorev1.PodInterface { return c.CoreV1().Pods("") }),
+	newResource(mesh.KindNode, "nodes", false, &corev1.Node{},
+		func(c kubernetes.Interface) typedcorev1.NodeInterface { return c.CoreV1().Nodes() }),
+	newResource(mesh.KindNamespace, "namespaces", false, &corev1.Namespace{},
+		func(c kubernetes.Interface) typedcorev1.NamespaceInterface { return c.CoreV1().Namespaces() }),
+}
+
+// Source is the mesh.Source over an API server; see the package
+// documentation. Run may be called once.
+type Source struct {
+	client        kubernetes.Interface
+	server        string
+	log           hclog.Logger
+	probeInterval time.Duration
+	watchSilence  time.Duration
+	// dropConnections closes every connection to the server.
+	dropConnections func()
+	health          *health
+}
+
+// Name is "kubernetes".
+func (s *Source) Name() string { return "kubernetes" }
+
+// Status is how the last requests, events and bookmarks leave the source.
+func (s *Source) Status() mesh.SourceStatus { return s.health.Status() }
+
+// Run delivers the cluster into sink until ctx ends, and then gives nil, once
+// every goroutine of its own has ended.
+func (s *Source) Run(ctx context.Context, sink mesh.Sink) error {
+	ctx = klog.NewContext(ctx, s.clientLog())
+	var all sync.WaitGroup
+	for _, r := range resources {
+		f := &feed{
+			resource: r, client: s.client, health: s.health, sink: sink,
+			watchSilence: s.watchSilence,
+			known:        make(map[mesh.Key]string), faulty: make(map[mesh.Key]bool),
+		}
+		all.Go(func() { f.run(ctx) })
+	}
+	all.Go(func() { s.keepProbing(ctx) })
+	all.Wait()
+	s.dropConnections()
+	return nil
+}
+
+// clientLog takes what client-go has to say, at debug: what matters of it is in Status.
+func (s *Source) clientLog() logr.Logger {
+	return funcr.New(func(prefix, args string) {
+		s.log.Debug("client-go", "logger", prefix, "message", args)
+	}, funcr.Options{})
+}
+
+// Read asks the server for one service and its slices: two requests that are
+// answered from the server's store and not from a cache (Kubernetes API,
+// "Resource versions", unset). A service that does not exist is absent from
+// the result.
+func (s *Source) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, error) {
+	var found []runtime.Object
+	svc, err := s.client.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		found = append(found, svc)
+	case !apierrors.IsNotFound(err):
+		return nil, s.readFailed(ctx, err, service, "get services")
+	}
+	selector := labels.Set{discoveryv1.LabelServiceName: service.Name}.String()
+	slices, err := s.client.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, s.readFailed(ctx, err, service, "list endpointslices")
+	}
+	s.health.reached()
+	for i := range slices.Items {
+		found = append(found, &slices.Items[i])
+	}
+	objects := make([]mesh.Object, 0, len(found))
+	for _, o := range found {
+		// What is wrong with an object's parts is told by its feed.
+		converted, _, err := object.Convert(o)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", service, err)
+		}
+		objects = append(objects, converted)
+	}
+	return objects, nil
+}
+
+// readFailed gives Read's error, and notes what it tells of the server. A
+// deadline that was the caller's own tells nothing.
+func (s *Source) readFailed(ctx context.Context, err error, service mesh.Key, what string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("read %s: no answer from %s: %w", service, s.server, ctx.Err())
+	}
+	s.health.failed(err, what)
+	reason, _ := explain(err, what, s.server)
+	return fmt.Errorf("read %s: %w", service, &flatError{error: err, text: reason})
+}

@@ -1,0 +1,103 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDecode(t *testing.T) {
+	const slice = `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s"},"addressType":"IPv4"`
+	tests := []struct {
+		name, file, text string
+		// want has one line for each object and finding.
+		want []string
+	}{
+		{"empty", "a.yaml", "", nil},
+		{"comments and markers only", "a.yaml", "# nothing\n---\n---\n# here\n...\n", nil},
+		{"several documents", "a.yaml", "%YAML 1.2\n---\n" + service("a", 80) + "---   # next\n" + service("b", 80) + "...\n", []string{"3 Service a", "11 Service b"}},
+		{"windows line ends and byte order mark", "a.yaml", "\xef\xbb\xbf" + strings.ReplaceAll(service("a", 80)+"---\n"+service("b", 80), "\n", "\r\n"), []string{"1 Service a", "9 Service b"}},
+		{"document on the marker's line", "a.yaml", "--- {apiVersion: v1, kind: Service, metadata: {name: a}}\n", []string{"1 Service a"}},
+		{"list", "a.yaml", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: apps/v1, kind: Deployment}\n", []string{"1 Node n1"}},
+		{"typed list without types", "a.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`, []string{"1 Service a", "1 Service b"}},
+		{"slice list", "a.json", `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSliceList","items":[` + slice + `}]}`, []string{"1 EndpointSlice s"}},
+		{"json values in a row", "a.json", slice + "}\n" + slice + "}\n", []string{"1 EndpointSlice s", "2 EndpointSlice s"}},
+		{"json in yaml", "a.yaml", slice + "}\n", []string{"1 EndpointSlice s"}},
+		{"other kinds", "a.yaml", "apiVersion: apps/v1\nkind: Deployment\nwhatever: 1\n---\napiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a}\n", nil},
+		{"old version", "a.yaml", "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n", []string{"warn 1 EndpointSlice: apiVersion discovery.k8s.io/v1beta1 is not read, only discovery.k8s.io/v1"}},
+		{"typo", "a.yaml", service("a", 80) + "---\n" + strings.Replace(endpoints("a-1", "a", "127.0.0.1"), "addresses", "adresses", 1), []string{"1 Service a", "9 EndpointSlice a-1", `warn 19 EndpointSlice a-1: unknown field "endpoints[0].adresses", ignored`}},
+		{"no kind", "a.yaml", "a: 1\n", []string{"fatal 1 not a Kubernetes object: it needs both kind and apiVersion"}},
+		{"scalar", "a.yaml", "hello\n", []string{"fatal 1 not a Kubernetes object: json: cannot unmarshal string into Go value of type v1.TypeMeta"}},
+		{"syntax", "a.yaml", service("a", 80) + "---\n" + "a: b\n  c: d\n", []string{"1 Service a", "fatal 10 mapping values are not allowed in this context"}},
+		{"key twice", "a.yaml", "# x\n---\nkind: Service\nkind: Service\n", []string{`fatal 4 key "kind" already set in map`}},
+		{"json cut short", "a.json", slice + ",\n", []string{"fatal 2 unexpected EOF"}},
+		{"json syntax", "a.json", "{\n\"a\": ]\n}", []string{"fatal 2 invalid character ']' looking for beginning of value"}},
+		{"wrong type", "a.yaml", "\n\n---\n\napiVersion: v1\nkind: Service\nspec: 1\n", []string{"fatal 5 Service: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"}},
+		{"too deep", "a.json", strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5) + strings.Repeat("]}", 5), []string{"fatal 1 lists within lists deeper than 4"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			objects, findings := decode(tt.file, []byte(tt.text))
+			var got []string
+			for _, o := range objects {
+				got = append(got, fmt.Sprintf("%d %s %s", o.line, kindOf(t, o), o.object.(apiObject).GetName()))
+			}
+			for _, f := range findings {
+				severity := "warn"
+				if f.fatal {
+					severity = "fatal"
+				}
+				got = append(got, fmt.Sprintf("%s %d %s", severity, f.line, f.reason))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("decode (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func kindOf(t *testing.T, d decoded) string {
+	t.Helper()
+	text, err := json.Marshal(d.object)
+	must(t, err)
+	var head struct{ Kind string }
+	must(t, json.Unmarshal(text, &head))
+	return head.Kind
+}
+
+// Whatever stands in a file: no panic, lines within the file, and the same
+// answer twice.
+func FuzzDecode(f *testing.F) {
+	f.Add(true, []byte(service("a", 80)+"---\n"+endpoints("a-1", "a", "127.0.0.1")))
+	f.Add(true, []byte("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: n}}\n- 3\n"))
+	f.Add(true, []byte("%YAML 1.2\n---\n&a [*a]\n...\n--- |\n x\n"))
+	f.Add(false, []byte(`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"p"}},null,1]} {`))
+	f.Fuzz(func(t *testing.T, isYAML bool, data []byte) {
+		name := "a.json"
+		if isYAML {
+			name = "a.yaml"
+		}
+		v := parse(name, data)
+		_, findings := decode(name, data)
+		lines := strings.Count(string(data), "\n") + 1
+		for _, found := range findings {
+			if found.line < 1 || found.line > lines+1 {
+				t.Errorf("finding %+v in a text of %d lines", found, lines)
+			}
+			if strings.Contains(found.reason, "\n") {
+				t.Errorf("finding of several lines: %q", found.reason)
+			}
+		}
+		for _, o := range v.objects {
+			if m := o.Metadata(); m.Name == "" || m.UID != "" || m.ResourceVersion != "" {
+				t.Errorf("object %+v", m)
+			}
+		}
+		if diff := cmp.Diff(len(v.objects), len(parse(name, data).objects)); diff != "" {
+			t.Errorf("parsed twice: %s", diff)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package refresh
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what a Refresher works with. Nodes, Services, Reader and
+// Reconciler must be set.
+type Config struct {
+	Nodes      Nodes
+	Services   Services
+	Reader     Reader
+	Reconciler Reconciler
+	Limits     Limits
+	// Logger may be nil: nothing is logged.
+	Logger hclog.Logger
+	// Registerer takes the metrics; may be nil. Registering twice with one panics.
+	Registerer prometheus.Registerer
+}
+
+// Refresher turns reports into remedies.
+type Refresher struct {
+	cfg     Config
+	log     hclog.Logger
+	metrics *metrics
+	inbox   inbox
+	// results has room for every read that may be in flight, so that readers never wait for Run.
+	results chan result
+
+	core *core // owned by Run
+}
+
+type result struct {
+	service mesh.Key
+	outcome outcome
+}
+
+// New gives a Refresher. Reports may be submitted at once; they are looked at once Run runs.
+func New(cfg Config) *Refresher {
+	cfg.Limits = cfg.Limits.withDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	return &Refresher{
+		cfg:     cfg,
+		log:     cfg.Logger.Named("refresh"),
+		metrics: newMetrics(cfg.Registerer),
+		inbox:   inbox{limit: cfg.Limits.MaxPairs, waiting: map[pair]Report{}, wake: make(chan struct{}, 1)},
+		results: make(chan result, cfg.Limits.MaxReading),
+	}
+}
+
+// Submit takes a report; it never blocks. One without failures is ignored. May be called from any
+// goroutine.
+func (r *Refresher) Submit(report Report) {
+	if !report.Failed() {
+		return
+	}
+	if !r.inbox.put(report.trim()) {
+		r.metrics.dropped.WithLabelValues(string(overflow)).Inc()
+	}
+}
+
+// Run looks at reports until ctx ends, waits for the live reads under way, and
+// gives nil. It may be called once.
+func (r *Refresher) Run(ctx context.Context) error {
+	r.core = newCore(r.cfg.Limits, time.Now())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.inbox.wake:
+		case res := <-r.results:
+			r.core.verified(time.Now(), res.service, res.outcome)
+		case <-timer.C:
+		}
+		for _, service := range r.step() {
+			readers.Go(func() { r.results <- result{service, r.read(ctx, service)} })
+		}
+		if wait, ok := r.core.next(time.Now()); ok {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// step gives the core all that waits for it, does what it decides, and returns
+// the services that are to be read.
+func (r *Refresher) step() []mesh.Key {
+	now := time.Now()
+	for _, d := range r.core.due(now) {
+		holding, service, ok := r.ask(d.report)
+		r.core.judgeAgain(now, d, holding, service, ok)
+	}
+	for _, report := range r.inbox.take() {
+		holding, service, ok := r.ask(report)
+		r.core.judge(now, report, holding, service, ok)
+	}
+	r.core.start(now)
+	out := r.core.take()
+	for _, p := range out.resend {
+		r.cfg.Nodes.Resend(p.node, p.cluster)
+	}
+	r.metrics.count(out)
+	for _, f := range out.findings {
+		r.say(f)
+	}
+	return out.read
+}
+
+func (r *Refresher) ask(report Report) (Holding, mesh.Key, bool) {
+	service, ok := r.cfg.Services.ServiceOf(report.Cluster)
+	return r.cfg.Nodes.Holds(report.Node, report.Cluster), service, ok
+}
+
+// read reads the service live and has the store follow.
+func (r *Refresher) read(ctx context.Context, service mesh.Key) outcome {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.ReadTimeout)
+	defer cancel()
+	live, err := r.cfg.Reader.Read(ctx, service)
+	if err != nil {
+		return outcome{err: err}
+	}
+	changed, err := r.cfg.Reconciler.Reconcile(ctx, service, live)
+	return outcome{changed: changed, err: err}
+}
+
+// say logs a verdict: at Info when it is news, else at Debug.
+func (r *Refresher) say(f finding) {
+	level := hclog.Debug
+	if f.news {
+		level = hclog.Info
+	}
+	facts := []any{
+		"node", f.Node, "cluster", f.Cluster, "verdict", f.verdict,
+		"endpoints", addresses(f.Endpoints), "connect_failures", f.connectFailures(),
+	}
+	if f.reason != "" {
+		facts = append(facts, "reason", f.reason)
+	}
+	r.log.Log(level, "failures reported", facts...)
+}
+
+// inbox is where Submit leaves reports and Run finds them.
+type inbox struct {
+	limit int           // set once
+	wake  chan struct{} // set once; capacity 1
+
+	mu sync.Mutex // guards waiting
+	// waiting holds at most limit pairs.
+	waiting map[pair]Report
+}
+
+// put adds a report to what waits; false when there is no room.
+func (b *inbox) put(r Report) bool {
+	if !b.keep(r) {
+		return false
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (b *inbox) keep(r Report) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, ok := b.waiting[r.pair()]
+	if ok {
+		r = old.add(r)
+	} else if len(b.waiting) >= b.limit {
+		return false
+	}
+	b.waiting[r.pair()] = r
+	return true
+}
+
+// take gives all that waits.
+func (b *inbox) take() map[pair]Report {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		return nil
+	}
+	all := b.waiting
+	b.waiting = map[pair]Report{}
+	return all
+}

@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"hash/maphash"
+	"iter"
+	"maps"
+	"sort"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// Snapshot is all resources at one generation. Immutable.
+type Snapshot struct {
+	generation mesh.Generation
+	at         time.Time
+	types      map[mesh.Type]*collection
+}
+
+// Generation counts the changes up to this snapshot.
+func (s *Snapshot) Generation() mesh.Generation { return s.generation }
+
+// At is when the snapshot was published; zero for the empty one.
+func (s *Snapshot) At() time.Time { return s.at }
+
+// Types gives every type that has or had a resource, unordered.
+func (s *Snapshot) Types() iter.Seq[mesh.Type] { return maps.Keys(s.types) }
+
+const shards = 256
+
+var shardSeed = maphash.MakeSeed()
+
+func shardOf(name mesh.Name) int {
+	return int(maphash.Comparable(shardSeed, name) % shards)
+}
+
+// collection is all resources of one type. It is spread over shards so that a
+// publish copies one small map and an array of pointers, not every name.
+type collection struct {
+	shards [shards]map[mesh.Name]*entry
+	count  int
+	// log: changes in order of generation. Successive collections share the
+	// backing array; none looks beyond its own length.
+	log []change
+	// floor: changes up to this generation are no longer in the log.
+	floor mesh.Generation
+}
+
+// change is one line of the log.
+type change struct {
+	generation mesh.Generation
+	name       mesh.Name
+	// was, wasShapes: the versions before; "" where the resource was new.
+	was       mesh.Version
+	wasShapes map[mesh.View]mesh.Version
+	shapedBy  mesh.ViewFields
+	at        time.Time
+	cause     mesh.Cause
+}
+
+func (c *change) before(v mesh.View) mesh.Version {
+	if key := v.Mask(c.shapedBy); key != (mesh.View{}) {
+		if version, ok := c.wasShapes[key]; ok {
+			return version
+		}
+	}
+	return c.was
+}
+
+func (c *collection) entry(name mesh.Name) *entry {
+	if c == nil {
+		return nil
+	}
+	return c.shards[shardOf(name)][name]
+}
+
+func (c *collection) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		if c == nil {
+			return
+		}
+		for _, shard := range &c.shards {
+			for _, e := range shard {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// since gives the log after a generation; false when it no longer reaches that far back.
+func (c *collection) since(g mesh.Generation) ([]change, bool) {
+	if c == nil {
+		return nil, true
+	}
+	if g < c.floor {
+		return nil, false
+	}
+	i := sort.Search(len(c.log), func(i int) bool { return c.log[i].generation > g })
+	return c.log[i:], true
+}
+
+// last gives the newest line of the log about a name, or nil.
+func (c *collection) last(name mesh.Name) *change {
+	if c == nil {
+		return nil
+	}
+	for i := len(c.log) - 1; i >= 0; i-- {
+		if c.log[i].name == name {
+			return &c.log[i]
+		}
+	}
+	return nil
+}
+
+// draft is a collection being changed by Publish.
+type draft struct {
+	*collection
+	copied [shards]bool
+}
+
+func (c *collection) draft() *draft {
+	if c == nil {
+		return &draft{collection: &collection{}}
+	}
+	next := *c
+	return &draft{collection: &next}
+}
+
+func (d *draft) shard(name mesh.Name) map[mesh.Name]*entry {
+	i := shardOf(name)
+	if !d.copied[i] {
+		d.copied[i] = true
+		if d.shards[i] = maps.Clone(d.shards[i]); d.shards[i] == nil {
+			d.shards[i] = make(map[mesh.Name]*entry)
+		}
+	}
+	return d.shards[i]
+}
+
+func (d *draft) put(e *entry) {
+	shard := d.shard(e.name)
+	if shard[e.name] == nil {
+		d.count++
+	}
+	shard[e.name] = e
+}
+
+func (d *draft) remove(name mesh.Name) {
+	delete(d.shard(name), name)
+	d.count--
+}
+
+func (d *draft) record(c change, limit int) {
+	d.log = append(d.log, c)
+	if over := len(d.log) - limit; over > 0 {
+		d.floor = d.log[over-1].generation
+		d.log = d.log[over:]
+	}
+}

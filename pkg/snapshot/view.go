@@ -1,0 +1,174 @@
+package snapshot
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// View is what nodes of one kind see of one snapshot, with the resources that
+// belong to one node alone. Immutable; the zero View is empty.
+type View struct {
+	snap *Snapshot
+	key  mesh.View
+	own  Own
+}
+
+// Own are resources that one node has beside those of the store (its socket
+// listeners), by type and name; they win over the store's. Never changed once
+// in a View.
+type Own map[mesh.Type]map[mesh.Name]*Body
+
+// NewOwn makes an Own.
+func NewOwn(resources []mesh.Resource) Own {
+	own := make(Own)
+	for _, r := range resources {
+		if own[r.Type] == nil {
+			own[r.Type] = make(map[mesh.Name]*Body)
+		}
+		name := mesh.Intern(r.Name)
+		own[r.Type][name] = newBody(r.Type, name, r.Body, 0)
+	}
+	return own
+}
+
+// Generation is the snapshot's.
+func (v View) Generation() mesh.Generation {
+	if v.snap == nil {
+		return 0
+	}
+	return v.snap.generation
+}
+
+func (v View) collection(t mesh.Type) *collection {
+	if v.snap == nil {
+		return nil
+	}
+	return v.snap.types[t]
+}
+
+// Body gives the resource's form for this view, or nil.
+func (v View) Body(t mesh.Type, name mesh.Name) *Body {
+	if b, ok := v.own[t][name]; ok {
+		return b
+	}
+	e := v.collection(t).entry(name)
+	if e == nil || !e.visible(v.key) {
+		return nil
+	}
+	return e.body(v.key)
+}
+
+// Version gives the version of the resource's form for this view; "" when there is none.
+func (v View) Version(t mesh.Type, name mesh.Name) mesh.Version {
+	if b := v.Body(t, name); b != nil {
+		return b.Version
+	}
+	return ""
+}
+
+// Sum gives the mesh.Sum of the resource's form for this view; 0 when there is none.
+func (v View) Sum(t mesh.Type, name mesh.Name) uint64 {
+	if b := v.Body(t, name); b != nil {
+		return b.Sum
+	}
+	return 0
+}
+
+// Total gives how many resources of a type the view sees, and the XOR of their Sums.
+func (v View) Total(t mesh.Type) (count int, sum uint64) {
+	for b := range v.bodies(t) {
+		count++
+		sum ^= b.Sum
+	}
+	return count, sum
+}
+
+// All gives every resource of a type that the view sees, sorted by name.
+func (v View) All(t mesh.Type) []*Body {
+	all := slices.Collect(v.bodies(t))
+	slices.SortFunc(all, func(a, b *Body) int { return strings.Compare(a.Name.Value(), b.Name.Value()) })
+	return all
+}
+
+func (v View) bodies(t mesh.Type) iter.Seq[*Body] {
+	return func(yield func(*Body) bool) {
+		for b := range maps.Values(v.own[t]) {
+			if !yield(b) {
+				return
+			}
+		}
+		for e := range v.collection(t).all() {
+			if _, mine := v.own[t][e.name]; mine || !e.visible(v.key) {
+				continue
+			}
+			if !yield(e.body(v.key)) {
+				return
+			}
+		}
+	}
+}
+
+// FollowedBy names what a client needs again after this resource changed.
+func (v View) FollowedBy(t mesh.Type, name mesh.Name) []mesh.ResourceName {
+	if e := v.collection(t).entry(name); e != nil {
+		return e.res.FollowedBy
+	}
+	return nil
+}
+
+// Change is one resource that is not as it was.
+type Change struct {
+	Name mesh.Name
+	// Was is the version at the generation asked from; "" when there was none.
+	Was mesh.Version
+	// Body is the form now; nil when there is none.
+	Body *Body
+	// At is when the form before went out of date.
+	At time.Time
+}
+
+// Since gives what differs from an earlier generation, each name once, in the
+// order in which they first changed; what changed and changed back is left
+// out. It gives false when the log no longer reaches back to that generation.
+func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
+	log, ok := v.collection(t).since(g)
+	if !ok || len(log) == 0 {
+		return nil, ok
+	}
+	out := make([]Change, 0, len(log))
+	seen := make(map[mesh.Name]struct{}, len(log))
+	for i := range log {
+		c := &log[i]
+		if _, dup := seen[c.name]; dup {
+			continue
+		}
+		seen[c.name] = struct{}{}
+		if _, mine := v.own[t][c.name]; mine {
+			continue
+		}
+		body, was := v.Body(t, c.name), c.before(v.key)
+		if body != nil && (body.Changed <= g || body.Version == was) || body == nil && was == "" {
+			continue
+		}
+		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at})
+	}
+	return out, true
+}
+
+// Cause tells when and by which object the resource got its present form, or
+// was removed; false when nothing is known of it.
+func (v View) Cause(t mesh.Type, name mesh.Name) (time.Time, mesh.Cause, bool) {
+	c := v.collection(t)
+	if e := c.entry(name); e != nil {
+		return e.changedAt, e.res.Cause, true
+	}
+	if last := c.last(name); last != nil {
+		return last.at, last.cause, true
+	}
+	return time.Time{}, mesh.Cause{}, false
+}

@@ -1,0 +1,268 @@
+package ads
+
+import (
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// Request is what a client sent, of either variant.
+type Request struct {
+	Type  mesh.Type
+	Nonce string
+	// Refused is true where error_detail is present: a NACK, whatever the
+	// versions say ("ACK and NACK semantics summary").
+	Refused bool
+	// Message is error_detail's.
+	Message string
+
+	// Names is resource_names (SotW).
+	Names []string
+
+	// Subscribe, Unsubscribe and Initial (name → version) are those of the incremental variant.
+	Subscribe, Unsubscribe []string
+	Initial                map[string]string
+}
+
+// Answer is what a request says of a response.
+type Answer uint8
+
+// The answers.
+const (
+	// AnswerNone: the request answers nothing.
+	AnswerNone Answer = iota
+	Acked
+	Nacked
+	// AnswerOld: it answers a response that was overtaken, or one of another stream.
+	AnswerOld
+)
+
+// Outcome is what a request came to.
+type Outcome struct {
+	Answer Answer
+	// Version is that of the response answered.
+	Version mesh.Version
+	// PublishedAt is when the newest change in an acknowledged response was published; zero if it had none.
+	PublishedAt time.Time
+}
+
+// Request takes what the client sent.
+func (s *Stream) Request(r Request, now time.Time) Outcome {
+	ts := s.types[r.Type]
+	first := ts == nil
+	if first {
+		if r.Refused {
+			// A NACK of a type that was never asked for is no subscription.
+			return Outcome{Answer: AnswerOld}
+		}
+		ts = &typeState{owed: true}
+		s.types[r.Type] = ts
+		s.acks.Track(r.Type, s.view.Generation())
+	}
+	tr := s.acks.Type(r.Type)
+	out := s.answer(r, ts, tr, now)
+	if s.cfg.Delta {
+		s.subscribeDelta(r, ts, tr, first, now)
+	} else if out.Answer != AnswerOld || first {
+		// A SotW request with an old nonce is void as a whole: the client will
+		// answer the newer response with its newest names ("Resource updates").
+		s.subscribeSotW(r, ts, tr, first, now)
+	}
+	s.bound()
+	ts.owed = ts.owed && tr.Subscribed()
+	return out
+}
+
+// bound ends a stream that subscribes to too many names. Types count as well:
+// each costs state.
+func (s *Stream) bound() {
+	if s.cfg.MaxNames > 0 && s.names+len(s.types) > s.cfg.MaxNames {
+		s.closing = CloseTooManyNames
+	}
+}
+
+func (s *Stream) answer(r Request, ts *typeState, tr *ack.Tracker, now time.Time) Outcome {
+	if r.Nonce == "" {
+		if ts.last == 0 || s.cfg.Delta {
+			return Outcome{}
+		}
+		return Outcome{Answer: AnswerOld}
+	}
+	n := s.parseNonce(r.Nonce)
+	if n == 0 || n != ts.last {
+		return Outcome{Answer: AnswerOld}
+	}
+	out := Outcome{Version: ts.version}
+	switch {
+	case r.Refused && tr.Nack(n, now, ts.version, r.Message):
+		out.Answer = Nacked
+	case !r.Refused && tr.Ack(n, now):
+		out.Answer, out.PublishedAt = Acked, ts.publishedAt
+	default:
+		return out // answered before: the request only changes subscriptions
+	}
+	s.acks.ConfirmedAt = now
+	return out
+}
+
+// subscribeDelta takes the subscription part of an incremental request, which
+// holds whatever its nonce ("Incremental xDS").
+func (s *Stream) subscribeDelta(r Request, ts *typeState, tr *ack.Tracker, first bool, now time.Time) {
+	for _, text := range r.Unsubscribe {
+		if text == "*" {
+			s.setWildcard(r.Type, tr, false)
+			continue
+		}
+		name := mesh.Intern(text)
+		if !s.remove(r.Type, tr, name) {
+			continue
+		}
+		if tr.Wildcard() {
+			// The wildcard may or may not cover it: the client is told
+			// ("Unsubscribing From Resources").
+			tr.Ask(name, "", now)
+		}
+	}
+	wild := first && len(r.Subscribe) == 0 && len(r.Unsubscribe) == 0
+	for _, text := range r.Subscribe {
+		ts.explicit = true
+		if text == "*" {
+			wild = true
+			continue
+		}
+		name := mesh.Intern(text)
+		_, told := r.Initial[text]
+		added := s.add(r.Type, tr, name)
+		if first && told {
+			continue // compared below
+		}
+		tr.Ask(name, s.heldIf(!added, r.Type, name), now)
+		if !added {
+			tr.Hurry()
+		}
+	}
+	if wild {
+		s.askAll(r.Type, tr, r.Initial, now)
+	}
+	if first {
+		s.initial(r, tr, now)
+	}
+}
+
+// heldIf gives the current version for a name that was subscribed to already
+// and is no exception: the client holds it.
+func (s *Stream) heldIf(was bool, t mesh.Type, name mesh.Name) mesh.Version {
+	if was {
+		return s.view.Version(t, name)
+	}
+	return ""
+}
+
+// initial compares what a reconnecting client holds with what it should hold
+// ("Incremental xDS", initial_resource_versions).
+func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
+	for text, version := range r.Initial {
+		name := mesh.Intern(text)
+		if held := mesh.Version(version); tr.Wants(name) && held != s.view.Version(r.Type, name) {
+			tr.Ask(name, held, now)
+		}
+	}
+}
+
+// askAll subscribes to everything, and makes due what the client is not known to hold.
+func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string, now time.Time) {
+	again := tr.Wildcard()
+	s.setWildcard(t, tr, true)
+	for _, b := range s.view.All(t) {
+		_, told := initial[b.Name.Value()]
+		if told && !again {
+			continue
+		}
+		tr.Ask(b.Name, s.heldIf(again || tr.Named(b.Name), t, b.Name), now)
+	}
+	if again {
+		tr.Hurry()
+	}
+}
+
+// subscribeSotW takes resource_names, which is the whole subscription.
+func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, first bool, now time.Time) {
+	ts.explicit = ts.explicit || len(r.Names) > 0
+	if ts.explicit && !tr.Wildcard() && sameNames(tr.Names(), r.Names) {
+		return // an ACK of many names should cost no map
+	}
+	wild := !ts.explicit
+	want := make(map[mesh.Name]struct{}, len(r.Names))
+	for _, text := range r.Names {
+		if text == "*" {
+			wild = true
+			continue
+		}
+		want[mesh.Intern(text)] = struct{}{}
+	}
+	for name := range tr.Names() {
+		if _, keep := want[name]; !keep {
+			s.remove(r.Type, tr, name)
+		}
+	}
+	if wild != tr.Wildcard() {
+		s.setWildcard(r.Type, tr, wild)
+		if wild {
+			s.askAllSotW(r.Type, tr, now)
+		}
+	}
+	for name := range want {
+		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
+			tr.Ask(name, "", now)
+		}
+	}
+}
+
+func sameNames(have map[mesh.Name]struct{}, names []string) bool {
+	if len(have) != len(names) {
+		return false
+	}
+	for _, text := range names {
+		if _, ok := have[mesh.Intern(text)]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {
+	for _, b := range s.view.All(t) {
+		tr.Ask(b.Name, "", now)
+	}
+}
+
+func (s *Stream) add(t mesh.Type, tr *ack.Tracker, name mesh.Name) bool {
+	if !tr.Add(name) {
+		return false
+	}
+	s.names++
+	s.interest = append(s.interest, InterestChange{Type: t, Name: name, On: true})
+	return true
+}
+
+func (s *Stream) remove(t mesh.Type, tr *ack.Tracker, name mesh.Name) bool {
+	if !tr.Remove(name) {
+		return false
+	}
+	s.names--
+	tr.Drop(name)
+	s.interest = append(s.interest, InterestChange{Type: t, Name: name})
+	return true
+}
+
+func (s *Stream) setWildcard(t mesh.Type, tr *ack.Tracker, on bool) {
+	if tr.Wildcard() == on {
+		return
+	}
+	tr.SetWildcard(on)
+	s.interest = append(s.interest, InterestChange{Type: t, All: true, On: on})
+	if !on {
+		tr.DropUnnamed()
+	}
+}

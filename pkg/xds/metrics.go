@@ -1,0 +1,88 @@
+package xds
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	nacks     *prometheus.CounterVec
+	resets    *prometheus.CounterVec
+	responses *prometheus.CounterVec
+	ackDelay  prometheus.Observer
+}
+
+func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
+	m := &metrics{
+		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_nacks_total", Help: "Responses that clients refused, by resource type.",
+		}, []string{"type"}),
+		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_stream_resets_total", Help: "Streams that the server ended, by reason.",
+		}, []string{"reason"}),
+		responses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_responses_total", Help: "Responses sent, by resource type, probes included.",
+		}, []string{"type"}),
+		ackDelay: propagation.WithLabelValues("ack"),
+	}
+	r.MustRegister(m.nacks, m.resets, m.responses, nodeStates{s})
+	return m
+}
+
+// Propagation makes the histogram of how long a change takes, by stage:
+// source, translate, ack. It is shared by those who observe the stages.
+func Propagation() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "freshmesh_propagation_seconds",
+		Help:    "Time from a change to its acknowledgement, by stage.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, []string{"stage"})
+}
+
+func (m *metrics) acked(_ mesh.Type, now, publishedAt time.Time) {
+	if !publishedAt.IsZero() {
+		m.ackDelay.Observe(now.Sub(publishedAt).Seconds())
+	}
+}
+
+// typeLabel keeps the label's values a closed set: clients may name any type.
+func typeLabel(t mesh.Type) string {
+	if slices.Contains(mesh.GeneratedTypes[:], t) {
+		return t.Short()
+	}
+	return "other"
+}
+
+// nodeStates counts nodes by state when it is scraped.
+type nodeStates struct{ server *Server }
+
+var nodesDesc = prometheus.NewDesc("freshmesh_nodes", "Nodes by state, as in the audit.", []string{"state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (nodeStates) Describe(ch chan<- *prometheus.Desc) { ch <- nodesDesc }
+
+// scrapeTimeout bounds how long a scrape waits for the owners of streams.
+const scrapeTimeout = 2 * time.Second
+
+// Collect implements prometheus.Collector.
+func (n nodeStates) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	nodes, err := n.server.Nodes(ctx, "")
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(nodesDesc, err)
+		return
+	}
+	s := ack.Summarize(nodes)
+	for state, count := range map[ack.State]int{
+		ack.Fresh: s.Fresh, ack.Pending: s.Pending, ack.Stale: s.Stale,
+		ack.Rejected: s.Rejected, ack.Disconnected: s.Disconnected,
+	} {
+		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(count), string(state))
+	}
+}

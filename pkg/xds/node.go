@@ -1,0 +1,82 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// DataplaneUserAgent is the user agent name of freshmesh's own data plane,
+// which applies what it gets before it acknowledges.
+const DataplaneUserAgent = "freshmesh-dataplane"
+
+// Node is what a client says of itself in its first request.
+type Node struct {
+	ID     mesh.NodeID
+	Client string
+	// Active tells that the client applies before it acknowledges.
+	Active bool
+	View   mesh.View
+	// OutboundAddress and TCP (address → cluster) shape the socket listeners
+	// of this node; OutboundAddress is "" when the node does not say.
+	OutboundAddress string
+	TCP             map[string]string
+}
+
+// parseNode reads the node message. The metadata fields are all optional:
+// namespace, node, listeners, outbound_address, tcp.
+func parseNode(n *corev3.Node) (Node, error) {
+	if n.GetId() == "" {
+		return Node{}, status.Error(codes.InvalidArgument, "node.id: the first request on a stream must have one")
+	}
+	out := Node{
+		ID:     mesh.NodeID(n.GetId()),
+		Client: strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n)),
+		Active: n.GetUserAgentName() == DataplaneUserAgent,
+		View: mesh.View{
+			Listeners: mesh.ListenersAPI,
+			Region:    n.GetLocality().GetRegion(),
+			Zone:      n.GetLocality().GetZone(),
+		},
+	}
+	if n.GetUserAgentName() == "envoy" {
+		out.View.Listeners = mesh.ListenersSocket
+	}
+	if err := out.metadata(n.GetMetadata().GetFields()); err != nil {
+		return Node{}, err
+	}
+	return out, nil
+}
+
+func userAgentVersion(n *corev3.Node) string {
+	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil {
+		return fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
+	}
+	return n.GetUserAgentVersion()
+}
+
+func (n *Node) metadata(fields map[string]*structpb.Value) error {
+	n.View.Namespace = fields["namespace"].GetStringValue()
+	n.View.Node = fields["node"].GetStringValue()
+	n.OutboundAddress = fields["outbound_address"].GetStringValue()
+	switch kind := fields["listeners"].GetStringValue(); kind {
+	case "":
+	case string(mesh.ListenersAPI), string(mesh.ListenersSocket):
+		n.View.Listeners = mesh.ListenerKind(kind)
+	default:
+		return status.Errorf(codes.InvalidArgument, "node.metadata.listeners: %q is neither api nor socket", kind)
+	}
+	tcp := fields["tcp"].GetStructValue().GetFields()
+	if len(tcp) > 0 {
+		n.TCP = make(map[string]string, len(tcp))
+	}
+	for address, cluster := range tcp {
+		n.TCP[address] = cluster.GetStringValue()
+	}
+	return nil
+}

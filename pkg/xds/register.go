@@ -1,0 +1,199 @@
+package xds
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+const (
+	// keepDisconnected is how long a node without a stream stays in the audit.
+	keepDisconnected = 10 * time.Minute
+	// maxDisconnected bounds how many such nodes are kept; the oldest go first.
+	maxDisconnected = 10_000
+	// maxPatience bounds the factor by which the ack timeout grows for a node that is reset again and again.
+	maxPatience = 8
+)
+
+// register knows every node that has a stream, or had one lately.
+type register struct {
+	mu   sync.Mutex // guards byID
+	byID map[mesh.NodeID]*record
+}
+
+// record is one node. All of it is guarded by register.mu.
+type record struct {
+	sessions []*session
+	resets   int
+	resetAt  time.Time
+	// last is what the last stream left behind; valid while there are no sessions.
+	last ack.Node
+	// past is the history of streams that have ended.
+	past []ack.Event
+}
+
+func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
+
+func (r *register) add(sn *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.byID[sn.node.ID]
+	if rec == nil {
+		rec = &record{}
+		r.byID[sn.node.ID] = rec
+	}
+	rec.sessions = append(rec.sessions, sn)
+}
+
+// remove is called by the session's owner.
+func (r *register) remove(sn *session, reset bool) {
+	now := time.Now()
+	last := sn.report(now)
+	last.State, last.Reason, last.Streams, last.DisconnectedAt = ack.Disconnected, "no stream since "+now.Format(time.TimeOnly), 0, &now
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.byID[sn.node.ID]
+	rec.sessions = slices.DeleteFunc(rec.sessions, func(s *session) bool { return s == sn })
+	rec.past = newest(append(rec.past, last.History...))
+	last.History = nil
+	rec.last = last
+	if reset {
+		rec.resets++
+		rec.resetAt = now
+	}
+	r.expire(now)
+}
+
+// newest gives the newest events, oldest first.
+func newest(events []ack.Event) []ack.Event {
+	slices.SortStableFunc(events, func(a, b ack.Event) int { return a.At.Compare(b.At) })
+	return slices.Clone(events[max(0, len(events)-ack.HistoryLimit):])
+}
+
+// expire forgets nodes that were disconnected for too long, or are too many.
+func (r *register) expire(now time.Time) {
+	gone := 0
+	for id, rec := range r.byID {
+		if len(rec.sessions) > 0 {
+			continue
+		}
+		if gone++; now.Sub(*rec.last.DisconnectedAt) > keepDisconnected {
+			delete(r.byID, id)
+			gone--
+		}
+	}
+	for ; gone > maxDisconnected; gone-- {
+		var oldest mesh.NodeID
+		for id, rec := range r.byID {
+			if len(rec.sessions) == 0 && (oldest == "" || rec.last.DisconnectedAt.Before(*r.byID[oldest].last.DisconnectedAt)) {
+				oldest = id
+			}
+		}
+		delete(r.byID, oldest)
+	}
+}
+
+// policy gives a node that was reset lately more time, twice as much each time.
+func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.byID[id]
+	if rec == nil || rec.resets == 0 || time.Since(rec.resetAt) > keepDisconnected {
+		return p
+	}
+	p.AckTimeout *= time.Duration(min(1<<min(rec.resets-1, 8), maxPatience))
+	return p
+}
+
+// sessions gives the open streams of one node, or of all for the id "".
+func (r *register) sessions(id mesh.NodeID) []*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id != "" {
+		if rec := r.byID[id]; rec != nil {
+			return slices.Clone(rec.sessions)
+		}
+		return nil
+	}
+	var all []*session
+	for _, rec := range r.byID {
+		all = append(all, rec.sessions...)
+	}
+	return all
+}
+
+// each runs f in the owner of every matching stream, one at a time, and waits
+// for all of them, until ctx ends. f is never called after each has returned.
+func (r *register) each(ctx context.Context, id mesh.NodeID, f func(*session)) error {
+	var mu sync.Mutex // guards over, and what f collects
+	over := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}()
+	answered := make(map[*session]chan struct{})
+	for _, sn := range r.sessions(id) {
+		answer := make(chan struct{})
+		ask := func(sn *session) {
+			defer close(answer)
+			mu.Lock()
+			defer mu.Unlock()
+			if !over {
+				f(sn)
+			}
+		}
+		select {
+		case sn.queries <- ask:
+			answered[sn] = answer
+		case <-sn.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for sn, answer := range answered {
+		select {
+		case <-answer:
+		case <-sn.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// nodes gives the audit's nodes, sorted by id.
+func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error) {
+	parts := make(map[mesh.NodeID][]ack.Node)
+	err := r.each(ctx, id, func(sn *session) {
+		parts[sn.node.ID] = append(parts[sn.node.ID], sn.report(time.Now()))
+	})
+	out := make([]ack.Node, 0, len(parts))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expire(time.Now())
+	for nodeID, rec := range r.byID {
+		if id != "" && id != nodeID {
+			continue
+		}
+		var n ack.Node
+		if p := parts[nodeID]; len(p) > 0 {
+			slices.SortFunc(p, func(a, b ack.Node) int { return a.ConnectedAt.Compare(b.ConnectedAt) })
+			n = ack.Merge(p)
+		} else if len(rec.sessions) == 0 {
+			n = rec.last
+		} else {
+			continue // its owner did not answer in time
+		}
+		n.Resets = rec.resets
+		n.History = newest(append(slices.Clone(rec.past), n.History...))
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b ack.Node) int { return cmp.Compare(a.ID, b.ID) })
+	return out, err
+}

@@ -1,0 +1,329 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// transport is what differs between the two variants.
+type transport interface {
+	delta() bool
+	// recv gives the next request, and the node where the message has one.
+	recv() (ads.Request, *corev3.Node, error)
+}
+
+type sotwTransport struct {
+	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+}
+
+func (sotwTransport) delta() bool { return false }
+
+func (t sotwTransport) recv() (ads.Request, *corev3.Node, error) {
+	m, err := t.stream.Recv()
+	if err != nil {
+		return ads.Request{}, nil, err
+	}
+	return ads.Request{
+		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
+		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+	}, m.GetNode(), nil
+}
+
+type deltaTransport struct {
+	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+}
+
+func (deltaTransport) delta() bool { return true }
+
+func (t deltaTransport) recv() (ads.Request, *corev3.Node, error) {
+	m, err := t.stream.Recv()
+	if err != nil {
+		return ads.Request{}, nil, err
+	}
+	return ads.Request{
+		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
+		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
+		Initial: m.GetInitialResourceVersions(),
+	}, m.GetNode(), nil
+}
+
+// session is one stream being served. Its owner is the handler's goroutine.
+type session struct {
+	// set once
+	server  *Server
+	node    Node
+	address string
+	log     hclog.Logger
+	delta   bool
+	queries chan func(*session)
+	done    chan struct{}
+
+	// owned by the handler
+	core      *ads.Stream
+	reader    *snapshot.Reader
+	connected time.Time
+	history   ack.History
+	// warned: NACKs are logged once a type and version.
+	warned map[mesh.Type]mesh.Version
+}
+
+// serve runs one stream to its end.
+func (s *Server) serve(stream grpc.ServerStream, t transport) error {
+	request, n, err := t.recv()
+	if err != nil {
+		return ended(err)
+	}
+	node, err := parseNode(n)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Ready(); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	var own []mesh.Resource
+	if s.cfg.Own != nil {
+		if own, err = s.cfg.Own(node); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	sn := s.newSession(stream.Context(), node, t.delta(), snapshot.NewOwn(own))
+	s.register.add(sn)
+	reason, err := sn.run(stream, t, request)
+	sn.close(reason, err)
+	return err
+}
+
+func (s *Server) newSession(ctx context.Context, node Node, delta bool, own snapshot.Own) *session {
+	sn := &session{
+		server: s, node: node, delta: delta, log: s.cfg.Logger.With("node", node.ID),
+		queries: make(chan func(*session), 1), done: make(chan struct{}),
+		connected: time.Now(), warned: make(map[mesh.Type]mesh.Version),
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		sn.address = p.Addr.String()
+	}
+	sn.reader = s.cfg.Store.Open(node.View, own)
+	sn.core = ads.New(ads.Config{
+		Delta:       delta,
+		Policy:      s.register.policy(node.ID, s.cfg.Policy),
+		NoncePrefix: s.instance + "." + strconv.FormatUint(s.streams.Add(1), 36) + ".",
+		MaxNames:    s.cfg.MaxNames, MaxBytes: s.cfg.MaxBytes,
+	}, sn.reader.View(), sn.connected)
+	sn.record("connected", "", "", "")
+	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol())
+	return sn
+}
+
+func (sn *session) protocol() string {
+	if sn.delta {
+		return "delta"
+	}
+	return "sotw"
+}
+
+func (sn *session) record(event string, t mesh.Type, v mesh.Version, reason string) {
+	sn.history.Add(time.Now(), event, t, v, reason)
+}
+
+// run owns the core until the stream ends. The reason is "" unless the server ended it.
+func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Request) (ads.CloseReason, error) {
+	requests, received := make(chan ads.Request), make(chan error, 1)
+	responses, sent := make(chan *ads.Response, 1), make(chan error, 1)
+	go receive(stream.Context(), t, requests, received)
+	go send(stream, sn.delta, responses, sent)
+	defer close(responses)
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	if err := sn.request(request); err != nil {
+		return "", err
+	}
+	for {
+		now := time.Now()
+		if r := sn.core.Next(now); r != nil {
+			responses <- r // never blocks: the sender has none
+			sn.noteSent(r)
+		}
+		timer.Reset(time.Until(sn.core.Deadline(now)))
+		select {
+		case r := <-requests:
+			if err := sn.request(r); err != nil {
+				return "", err
+			}
+		case err := <-received:
+			return "", ended(err)
+		case err := <-sent:
+			if err != nil {
+				return "", ended(err)
+			}
+			sn.core.Sent()
+		case <-sn.reader.Woken():
+			sn.core.Published(sn.reader.View())
+		case f := <-sn.queries:
+			f(sn)
+		case <-timer.C:
+			// Also for those who are not woken: the log must not outrun them.
+			sn.core.Published(sn.reader.View())
+		case <-sn.server.draining:
+			return "", status.Error(codes.Unavailable, "the server is stopping")
+		}
+		if reason := sn.core.Tick(time.Now()); reason != "" {
+			return reason, status.Errorf(codeOf(reason), "stream closed: %s", reason)
+		}
+	}
+}
+
+func codeOf(r ads.CloseReason) codes.Code {
+	if r == ads.CloseTooManyNames {
+		return codes.ResourceExhausted
+	}
+	return codes.Unavailable
+}
+
+func receive(ctx context.Context, t transport, requests chan<- ads.Request, received chan<- error) {
+	for {
+		r, _, err := t.recv()
+		if err != nil {
+			received <- err
+			return
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func send(stream grpc.ServerStream, delta bool, responses <-chan *ads.Response, sent chan<- error) {
+	for r := range responses {
+		sent <- stream.SendMsg(encode(r, delta)) // room for one, and the owner hands out one at a time
+	}
+}
+
+// request hands a request to the core, and what came of it to the log and the metrics.
+func (sn *session) request(r ads.Request) error {
+	if r.Type == "" {
+		return status.Error(codes.InvalidArgument, "type_url: an aggregated stream needs one in every request")
+	}
+	now := time.Now()
+	out := sn.core.Request(r, now)
+	for _, c := range sn.core.TakeInterest() {
+		sn.apply(c)
+	}
+	sn.core.Published(sn.reader.View())
+	switch out.Answer {
+	case ads.Acked:
+		sn.record("acked", r.Type, out.Version, "")
+		sn.server.metrics.acked(r.Type, now, out.PublishedAt)
+	case ads.Nacked:
+		sn.record("rejected", r.Type, out.Version, r.Message)
+		sn.server.metrics.nacks.WithLabelValues(typeLabel(r.Type)).Inc()
+		if sn.warned[r.Type] != out.Version {
+			sn.warned[r.Type] = out.Version
+			sn.log.Warn("rejected", "type", r.Type.Short(), "version", out.Version, "err", r.Message)
+		}
+	case ads.AnswerNone, ads.AnswerOld:
+	}
+	return nil
+}
+
+func (sn *session) apply(c ads.InterestChange) {
+	switch {
+	case c.All:
+		sn.reader.SubscribeAll(c.Type, c.On)
+	case c.On:
+		sn.reader.Subscribe(c.Type, c.Name)
+	default:
+		sn.reader.Unsubscribe(c.Type, c.Name)
+	}
+}
+
+func (sn *session) noteSent(r *ads.Response) {
+	event := "sent"
+	if r.Probe {
+		event = "probed"
+	}
+	sn.record(event, r.Type, r.Version, "")
+	sn.server.metrics.responses.WithLabelValues(typeLabel(r.Type)).Inc()
+	if sn.log.IsDebug() {
+		sn.log.Debug("response sent", "type", r.Type.Short(), "version", r.Version, "nonce", r.Nonce,
+			"resources", len(r.Resources), "removed", len(r.Removed), "probe", r.Probe)
+	}
+}
+
+// close takes the session out of the store and the register.
+func (sn *session) close(reason ads.CloseReason, err error) {
+	acks := sn.core.Acks()
+	for _, t := range acks.Types() {
+		tr := acks.Type(t)
+		if tr.Wildcard() {
+			sn.reader.SubscribeAll(t, false)
+		}
+		for name := range tr.Names() {
+			sn.reader.Unsubscribe(t, name)
+		}
+	}
+	sn.reader.Close()
+	switch {
+	case reason != "":
+		sn.record("reset", "", "", string(reason))
+		sn.server.metrics.resets.WithLabelValues(string(reason)).Inc()
+		sn.log.Warn("stream reset", "reason", reason)
+	default:
+		text := ""
+		if err != nil {
+			text = status.Convert(err).Message()
+		}
+		sn.record("disconnected", "", "", text)
+		sn.log.Info("stream closed", "reason", text)
+	}
+	sn.server.register.remove(sn, reason != "")
+	close(sn.done)
+}
+
+// report is the session's part of the audit.
+func (sn *session) report(now time.Time) ack.Node {
+	sn.core.Published(sn.reader.View())
+	acks, view := sn.core.Acks(), sn.core.View()
+	n := ack.Node{
+		ID: sn.node.ID, Client: sn.node.Client, Address: sn.address, Protocol: sn.protocol(),
+		ConnectedAt: sn.connected, Streams: 1, Active: sn.node.Active, History: sn.history.Events(),
+	}
+	if !acks.ConfirmedAt.IsZero() {
+		at := acks.ConfirmedAt
+		n.ConfirmedAt = &at
+	}
+	for _, t := range acks.Types() {
+		state := acks.State(t, now, view)
+		state.BehindResources = acks.Behind(t, view)
+		n.Types = append(n.Types, state)
+	}
+	n.State, n.Reason = ack.Judge(n.Types)
+	return n
+}
+
+// ended turns the end of a stream by its client into no error.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,2 @@
+// Package interop tests the control plane with clients that others wrote.
+package interop
