@@ -15,7 +15,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test test-nested bench golden fuzz
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ vet:
 	$(GO) vet ./...
 
 lint:
-	$(TOOL) golangci-lint run ./...
+	$(TOOL) golangci-lint run --allow-parallel-runners ./...
 
 deadcode: # what neither the programs nor the tests reach
 	@dead=$$($(TOOL) deadcode -test ./...) || exit 1; \
@@ -52,15 +52,15 @@ tidy: # the module files say what the code needs, and nothing else
 arch:
 	$(GO) test ./test/arch
 
-# Pure packages first: what is wrong there explains what fails later.
+# Packages first: what is wrong there explains what fails above them. A failure in
+# one part does not keep the others from being run.
 test: ## run every test, with the race detector where there is a C compiler
 	@$(if $(RACE),:,echo "no C compiler: testing without the race detector")
-	$(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/...
-	$(GO) test $(RACE) -p 1 ./test/...
-	@$(MAKE) --no-print-directory test-nested
-
-test-nested:
-	@for module in $(NESTED); do echo "(cd $$module && $(GO) test ./...)"; (cd $$module && $(GO) test ./...) || exit 1; done
+	@status=0; \
+	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
+	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
+	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
+	exit $$status
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane

@@ -30,7 +30,7 @@ type program struct {
 	listens []string
 	// essential programs take the mesh down with them when they end.
 	essential bool
-	// ready is the URL that answers 200 once it works; "" for none.
+	// ready is the URL that answers 200 once it works.
 	ready string
 }
 
@@ -97,7 +97,7 @@ func (b backend) program(o options) program {
 	p := program{
 		name: b.Name, command: filepath.Join(o.bin, "echo"),
 		args:    given("--name", b.Name, "--address", b.Address, "--lines", b.Lines),
-		listens: []string{b.Address},
+		listens: []string{b.Address}, ready: "http://" + b.Address + "/",
 	}
 	if b.Lines != "" {
 		p.listens = append(p.listens, b.Lines)

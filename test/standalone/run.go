@@ -116,6 +116,8 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 		select {
 		case <-o.signals:
 			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		case err := <-ready:
 			if err != nil {
 				return err
@@ -146,9 +148,6 @@ func (p *plan) awaitReady(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for _, program := range p.programs {
-		if program.ready == "" {
-			continue
-		}
 		for {
 			reason := ask(ctx, client, program.ready)
 			if reason == nil {

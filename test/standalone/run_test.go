@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -32,6 +34,9 @@ func TestMain(m *testing.M) {
 		play(err, "/ready", c.AdminAddress, c.OutboundAddress)
 	case "echo":
 		play(nil, "/", os.Args[4])
+	case "standalone":
+		main()
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -55,7 +60,7 @@ func play(err error, path string, addresses ...string) {
 	}
 	http.HandleFunc(path, func(http.ResponseWriter, *http.Request) {})
 	http.HandleFunc("/die", func(http.ResponseWriter, *http.Request) { os.Exit(7) })
-	fmt.Fprintln(os.Stderr, http.Serve(listeners[0], nil)) //nolint:gosec // a few requests in a test
+	fmt.Fprintln(os.Stderr, http.Serve(listeners[0], nil))
 	os.Exit(1)
 }
 
@@ -77,7 +82,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"xds-server", "dataplane", "echo"} {
+	for _, name := range []string{"xds-server", "dataplane", "echo", "standalone"} {
 		if err := os.Symlink(self, filepath.Join(r.bin, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +127,9 @@ func (r *rig) start() {
 	r.out, r.lines = in, bufio.NewScanner(out)
 	go func() {
 		runtime.LockOSThread()
-		r.result <- run(context.Background(), r.options)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		r.result <- run(ctx, r.options)
 		in.Close()
 	}()
 }
@@ -206,13 +213,58 @@ func TestTheEndOfABackendIsNot(t *testing.T) {
 	}
 }
 
-// die makes the program at address end.
+// TestNothingOutlivesTheRunner: not even when it is killed without a chance to stop anything.
+func TestNothingOutlivesTheRunner(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ties a child's life to its parent's")
+	}
+	r := newRig(t)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(r.bin, "standalone"), "--configs", r.configs, "--bin", r.bin, "--build=false")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.lines = bufio.NewScanner(out)
+	for r.lines.Scan() && !strings.Contains(r.lines.Text(), "The mesh is up") {
+		continue
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("the runner ended by itself")
+	}
+	deadline := time.NewTimer(3 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for r.plan.addressesFree() != nil {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("a process is left: %v", r.plan.addressesFree())
+		}
+	}
+}
+
+// die makes the program at address end, once it listens.
 func die(t *testing.T, address string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + address + "/die")
-	if err == nil {
-		response.Body.Close()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		response, err := client.Get("http://" + address + "/die")
+		if err == nil {
+			response.Body.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return // it took the request, and its end is the answer
+		}
+		<-ticker.C
 	}
 }
 
