@@ -44,10 +44,13 @@ func (f *fake) CloseIdle()                                      { f.quiet = true
 func (f *fake) Retire(time.Duration)                            { f.retired = true }
 func (f *fake) Close()                                          { f.retired = true }
 func (w *world) Count(string, mesh.EndpointKey, discovery.Load) {}
-func (w *world) Distrust(string)                                { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
-func (w *world) asked() int                                     { w.mu.Lock(); defer w.mu.Unlock(); return w.distrusted }
-func (w *world) kill(addr string, dead bool)                    { w.mu.Lock(); w.dead[addr] = dead; w.mu.Unlock() }
-func (w *world) probesOf(addr string) int                       { w.mu.Lock(); defer w.mu.Unlock(); return w.probes[addr] }
+func (w *world) Distrust(string) { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
+
+func (w *world) asked() int { w.mu.Lock(); defer w.mu.Unlock(); return w.distrusted }
+
+func (w *world) kill(addr string, dead bool) { w.mu.Lock(); w.dead[addr] = dead; w.mu.Unlock() }
+
+func (w *world) probesOf(addr string) int { w.mu.Lock(); defer w.mu.Unlock(); return w.probes[addr] }
 
 func (f *fake) Probe(ctx context.Context) error {
 	w, addr := f.w, f.cfg.Address.String()
@@ -80,12 +83,14 @@ func in(t *testing.T, f func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, dead: map[string]bool{}, probes: map[string]int{}, dialTime: time.Millisecond}
-		w.set = endpoints.New(endpoints.Config{Reporter: w, Ejected: func(upstream.Reason) { w.mu.Lock(); w.ejections++; w.mu.Unlock() },
+		w.set = endpoints.New(endpoints.Config{
+			Reporter: w, Ejected: func(upstream.Reason) { w.mu.Lock(); w.ejections++; w.mu.Unlock() },
 			NewUpstream: func(c upstream.Config) upstream.Upstream {
 				u := &fake{w: w, cfg: c}
 				w.made = append(w.made, u)
 				return u
-			}})
+			},
+		})
 		defer w.set.Close()
 		f(w)
 	})
