@@ -23,6 +23,7 @@ var rules = []rule{
 	{path: "pkg/ack/...", may: []string{"pkg/mesh"}, pure: true},
 	{path: "pkg/kube/...", may: []string{"pkg/mesh", "pkg/object"}},
 	{path: "pkg/manifest/...", may: []string{"pkg/mesh", "pkg/object"}},
+	{path: "pkg/xds/lrs", may: []string{"pkg/mesh", "pkg/refresh"}},
 	{path: "pkg/xds/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
 	{path: "pkg/refresh/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
 	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack", "pkg/refresh"}},

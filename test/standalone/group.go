@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// politeTime is what the processes get to end by themselves.
-	politeTime = 2 * time.Second
+	// lastTime is what the process that was started last gets to end before the others are told.
+	lastTime = 1200 * time.Millisecond
+	// politeTime is what the others get to end by themselves.
+	politeTime = time.Second
 	// killTime is what the kernel gets to take away those that did not.
 	killTime = 500 * time.Millisecond
 )
@@ -53,29 +55,34 @@ func (g *group) forget(e ending) {
 	g.running = slices.DeleteFunc(g.running, func(c *exec.Cmd) bool { return c == e.cmd })
 }
 
-// stop ends all processes: politely, and after politeTime, or when hurry
-// receives, by force. It returns when they are gone, within politeTime + killTime.
+// stop ends all processes: first the one that was started last, which uses the
+// others, then the rest; politely, and in the end, or when hurry closes, by force. It
+// returns when they are gone, within lastTime + politeTime + killTime.
 func (g *group) stop(hurry <-chan struct{}) {
-	g.signal(syscall.SIGTERM)
-	if !g.wait(politeTime, hurry) {
-		g.signal(syscall.SIGKILL)
-		g.wait(killTime, nil)
+	if len(g.running) > 0 {
+		g.signal(syscall.SIGTERM, g.running[len(g.running)-1])
+		g.wait(lastTime, hurry, len(g.running)-1)
+	}
+	g.signal(syscall.SIGTERM, g.running...)
+	if !g.wait(politeTime, hurry, 0) {
+		g.signal(syscall.SIGKILL, g.running...)
+		g.wait(killTime, nil, 0)
 	}
 }
 
-// signal sends to each process and whatever it has started.
-func (g *group) signal(s syscall.Signal) {
-	for _, c := range g.running {
+// signal sends to each of the processes and whatever it has started.
+func (g *group) signal(s syscall.Signal, processes ...*exec.Cmd) {
+	for _, c := range processes {
 		// The only error is that it is gone already.
 		_ = syscall.Kill(-c.Process.Pid, s)
 	}
 }
 
-// wait reports whether all processes ended within the time, and before hurry.
-func (g *group) wait(limit time.Duration, hurry <-chan struct{}) bool {
+// wait reports whether within the time, and before hurry, only so many processes were left.
+func (g *group) wait(limit time.Duration, hurry <-chan struct{}, left int) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for len(g.running) > 0 {
+	for len(g.running) > left {
 		select {
 		case e := <-g.ended:
 			g.forget(e)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// readyTime is what the whole mesh gets to become ready.
+// readyTime is what each program gets to become ready.
 const readyTime = 30 * time.Second
 
 // run starts the mesh and stops it after a signal, or when a program that it
@@ -98,20 +98,27 @@ func (p *plan) addressesFree() error {
 	return errors.Join(taken...)
 }
 
-// watch starts the programs, explains what to do once they are ready, and
-// returns nil after a signal.
+// watch starts the programs, each once the one before it is ready, explains what to
+// do when all are, and returns nil after a signal.
 func (p *plan) watch(ctx context.Context, o options, g *group) error {
-	for _, program := range p.programs {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	ready := make(chan error, 1)
+	next := 0
+	launch := func() error {
+		program := p.programs[next]
+		next++
 		if err := g.start(program); err != nil {
 			return fmt.Errorf("start %s: %w", program.name, err)
 		}
+		wg.Go(func() { ready <- program.awaitReady(ctx) })
+		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ready := make(chan error, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() { ready <- p.awaitReady(ctx) })
-	defer wg.Wait()
-	defer cancel()
+	if err := launch(); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-o.signals:
@@ -119,10 +126,14 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-ready:
+			if err == nil && next < len(p.programs) {
+				err = launch()
+			} else if err == nil {
+				fmt.Fprint(o.out, p.guide(o))
+			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprint(o.out, p.guide(o))
 		case e := <-g.ended:
 			g.forget(e)
 			how := "exit status 0"
@@ -140,27 +151,24 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 // line is the program as one would type it.
 func (p program) line() string { return p.command + " " + strings.Join(p.args, " ") }
 
-// awaitReady asks until every program answers 200.
-func (p *plan) awaitReady(ctx context.Context) error {
+// awaitReady asks until the program answers 200.
+func (p program) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
-	ticker := time.NewTicker(50 * time.Millisecond)
+	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for _, program := range p.programs {
-		for {
-			reason := ask(ctx, client, program.ready)
-			if reason == nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s is not ready after %v: %w", program.name, readyTime, reason)
-			case <-ticker.C:
-			}
+	for {
+		reason := ask(ctx, client, p.ready)
+		if reason == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready after %v: %w", p.name, readyTime, reason)
+		case <-ticker.C:
 		}
 	}
-	return nil
 }
 
 func ask(ctx context.Context, client *http.Client, url string) error {
