@@ -249,6 +249,8 @@ func TestHopByHopStaysBehind(t *testing.T) {
 		seen <- q.Header.Clone()
 		w.Header().Set("Keep-Alive", "timeout=5")
 		w.Header().Set("X-Kept", "1")
+		w.Header()["Content-Type"] = nil
+		_, _ = io.WriteString(w, "<html>")
 	}).addr)
 	got := r.raw("GET / HTTP/1.1\r\nHost: echo:8080\r\nConnection: close, X-Secret\r\nX-Secret: 1\r\nTE: gzip\r\nKeep-Alive: 5\r\n" +
 		"Upgrade: h2c\r\nHTTP2-Settings: AAA\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n")
@@ -261,7 +263,7 @@ func TestHopByHopStaysBehind(t *testing.T) {
 	if h.Get("X-Forwarded-For") != "1.2.3.4" {
 		t.Error("X-Forwarded-For was touched")
 	}
-	if strings.Contains(got, "timeout=5") || !strings.Contains(got, "X-Kept: 1") {
+	if strings.Contains(got, "Content-Type") || strings.Contains(got, "timeout=5") || !strings.Contains(got, "X-Kept: 1") {
 		t.Errorf("response %q", got)
 	}
 }
@@ -381,4 +383,34 @@ func TestUpgrade(t *testing.T) {
 	if rest, err := io.ReadAll(br); err != nil || string(rest) != "late\n" {
 		t.Errorf("%q %v", rest, err)
 	}
+}
+
+// A drain tells HTTP/2 clients to go: each response is answered, and the next
+// request comes on another connection.
+func TestDrainSendsGoAway(t *testing.T) {
+	r := newRig(t)
+	r.put(newBackend(t, "a", nil).addr)
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	cc, err := tr.NewClientConn(t.Context(), "http", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	for _, drained := range []bool{false, true} {
+		if drained {
+			r.tracker.Drain()
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
+		req.Host = echo
+		resp, err := cc.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "a" || resp.Header.Get("Connection") != "" {
+			t.Errorf("%q %v %v", b, err, resp.Header)
+		}
+		_ = resp.Body.Close()
+	}
+	eventually(t, "the connection takes no more", func() bool { return cc.Available() == 0 })
 }

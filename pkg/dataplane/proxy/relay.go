@@ -181,6 +181,10 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	for k, v := range endToEnd(resp.Header) {
 		header[k] = v
 	}
+	if _, ok := header["Content-Type"]; !ok {
+		// net/http would guess one from the body.
+		header["Content-Type"] = nil
+	}
 	if len(resp.Trailer) > 0 {
 		names := make([]string, 0, len(resp.Trailer))
 		for k := range resp.Trailer {
