@@ -329,3 +329,20 @@ func TestDrainTimeEnds(t *testing.T) {
 		t.Error("a request that never ends ended well")
 	}
 }
+
+func TestDrainWithoutGraceClosesListeners(t *testing.T) {
+	_, addr := newControl(t)
+	r := start(t, addr)
+	r.admin(http.MethodPost, "/drain_listeners")
+	eventually(t, "outbound is closed", func() bool {
+		c, err := net.Dial("tcp", r.addr["outbound"])
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if status, _ := r.admin(http.MethodGet, "/ready"); status != 503 {
+		t.Errorf("/ready %d", status)
+	}
+	r.end()
+}
