@@ -52,12 +52,19 @@ func newControl(t *testing.T) (*control, string) {
 
 // set gives a cluster its endpoints and tells whoever listens.
 func (c *control) set(name string, addrs ...string) {
+	c.withhold(name, addrs...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// withhold gives a cluster its endpoints and tells nobody until it is asked.
+func (c *control) withhold(name string, addrs ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clusters[name] = addrs
 	c.version++
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
 func (c *control) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {

@@ -346,3 +346,36 @@ func TestDrainWithoutGraceClosesListeners(t *testing.T) {
 	}
 	r.end()
 }
+
+// An update never arrives and its old endpoint dies: the failed connect brings
+// the new one, and the very request that met the dead endpoint is answered.
+// Without the way back it is not, which shows that the test can fail.
+func TestWithheldUpdate(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		t.Run(fmt.Sprintf("refresh off=%v", off), func(t *testing.T) {
+			control, addr := newControl(t)
+			a, old := backend(t, "a")
+			b, _ := backend(t, "b")
+			control.set(echo, a)
+			r := start(t, addr, func(c *dataplane.Config) {
+				c.DisableRefresh = off
+				c.FailFast = time.Second
+			})
+			if _, _, body := r.get(echo); body != "a" {
+				t.Fatalf("%q", body)
+			}
+			control.withhold(echo, b)
+			old.Close()
+			status, h, body := r.get(echo)
+			if off {
+				if status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=all_ejected") {
+					t.Errorf("%d %q", status, body)
+				}
+				return
+			}
+			if status != 200 || body != "b" {
+				t.Errorf("%d %q", status, body)
+			}
+		})
+	}
+}
