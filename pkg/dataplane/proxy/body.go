@@ -22,6 +22,8 @@ type body struct {
 	attempt atomic.Int64
 	// lost is true once something was read that is not kept.
 	lost atomic.Bool
+	// broken is true once the client failed to deliver the body.
+	broken atomic.Bool
 
 	mu   sync.Mutex // guards reading src, and what follows
 	kept []byte
@@ -78,6 +80,9 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.src.Read(p)
 	b.err = err
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken.Store(true)
+	}
 	switch {
 	case b.owner != 0:
 	case b.lost.Load() || len(b.kept)+n > replayLimit:

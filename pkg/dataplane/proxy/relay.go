@@ -27,10 +27,6 @@ const (
 func (x *exchange) relay(ctx context.Context) error {
 	if x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody {
 		x.body = &body{src: x.r.Body}
-		if x.r.ProtoMajor == 1 {
-			// Otherwise net/http's server reads the whole body before the first byte of a response.
-			_ = http.NewResponseController(x.w).EnableFullDuplex()
-		}
 	}
 	resp, lease, err := x.send(ctx)
 	if err != nil {
@@ -96,11 +92,15 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		lease.Answered(resp.StatusCode < 502 || resp.StatusCode > 504)
 		return resp, nil
 	}
-	gone := ctx.Err() != nil
-	if !gone {
+	if x.body != nil && x.body.broken.Load() && ctx.Err() == nil {
+		err = &upstream.Error{Reason: upstream.RequestIncomplete, NextHop: lease.Key.Address, Err: err}
+	}
+	// What the client brought about says nothing of the endpoint.
+	blameless := ctx.Err() != nil || asError(err).Reason == upstream.RequestIncomplete
+	if !blameless {
 		lease.Answered(false)
 	}
-	lease.End(gone)
+	lease.End(blameless)
 	return nil, err
 }
 
@@ -124,6 +124,12 @@ func (x *exchange) outgoing(ctx context.Context, to mesh.EndpointKey) *http.Requ
 		Method: x.r.Method, URL: &url, Host: x.r.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: requestHeader(x.r), ContentLength: x.r.ContentLength, Trailer: x.r.Trailer,
+	}
+	if x.cluster.Config().HTTP2 {
+		// HTTP/2 has no Upgrade (RFC 9113 section 8.6); a server may ignore
+		// the wish, and so may we for it.
+		delete(out.Header, "Connection")
+		delete(out.Header, "Upgrade")
 	}
 	if x.body != nil {
 		out.Body = x.body.next()
@@ -180,6 +186,10 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	header := x.w.Header()
 	for k, v := range endToEnd(resp.Header) {
 		header[k] = v
+	}
+	if _, ok := header["Content-Type"]; !ok {
+		// net/http would guess one from the body.
+		header["Content-Type"] = nil
 	}
 	if len(resp.Trailer) > 0 {
 		names := make([]string, 0, len(resp.Trailer))

@@ -175,3 +175,41 @@ func TestBoundListenerIgnoresAuthority(t *testing.T) {
 		t.Errorf("%d %q", status, body)
 	}
 }
+
+// An upstream that ends first ends the tunnel, though the client says nothing.
+func TestConnectOverHTTP2UpstreamEndsFirst(t *testing.T) {
+	r := newRig(t)
+	l := listen(t, "127.0.0.1:0")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, "bye")
+		_ = c.Close()
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	r.put(l.Addr().String())
+	pr, pw := io.Pipe()
+	defer func() { _ = pw.Close() }()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, "http://"+r.addr, pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "echo:8080"
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bye" {
+		t.Errorf("%q %v", b, err)
+	}
+}
