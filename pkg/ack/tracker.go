@@ -315,3 +315,7 @@ func (t *Tracker) DropUnnamed() {
 		}
 	}
 }
+
+// Exceptions counts the names that are not known to be held in their current
+// form: what the tracker costs beside its subscriptions.
+func (t *Tracker) Exceptions() int { return len(t.exceptions) }
