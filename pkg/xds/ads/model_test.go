@@ -179,6 +179,9 @@ func (m *model) published(v snapshot.View) {
 	}
 	before := m.s.View().Generation()
 	m.s.Published(v)
+	if m.s.View().Generation() == m.reader.View().Generation() {
+		m.check.heard()
+	}
 	if m.s.View().Generation() < before {
 		m.fail("the view went back from %d to %d", before, m.s.View().Generation())
 	}
@@ -261,6 +264,15 @@ func (m *model) current(n mesh.ResourceName) mesh.Version {
 func (m *model) send(r ads.Request) ads.Outcome {
 	ct := m.client.typ(r.Type)
 	first := !ct.known
+	void := !m.client.delta && !first && r.Nonce != m.check.lastNonce(r.Type)
+	quiet := !m.handed
+	if void && quiet {
+		stream := m.streams
+		if m.pump(); m.streams != stream {
+			return ads.Outcome{}
+		}
+		quiet = !m.handed
+	}
 	m.note("request %s nonce=%q refused=%v names=%q +%q -%q initial=%v", r.Type.Short(), r.Nonce, r.Refused, r.Names, r.Subscribe, r.Unsubscribe, r.Initial)
 	if first && r.Refused && len(r.Names)+len(r.Subscribe) == 0 {
 		// A refusal of what was never asked for is no request.
@@ -269,8 +281,6 @@ func (m *model) send(r ads.Request) ads.Outcome {
 		}
 		return ads.Outcome{}
 	}
-	void := !m.client.delta && !first && r.Nonce != m.check.lastNonce(r.Type)
-	quiet := !m.handed && m.s.Next(m.now) == nil
 	ct.known = true
 	if m.client.delta {
 		if first && m.client.held(r) {
@@ -300,7 +310,7 @@ func (c *client) held(r ads.Request) bool { return len(r.Initial) > 0 }
 func (m *model) claim(ct *clientType, r ads.Request) {
 	clear(ct.held)
 	for name, v := range r.Initial {
-		if v != "" {
+		if v != "" && name != "*" {
 			ct.held[name] = mesh.Version(v)
 		}
 	}
@@ -487,6 +497,11 @@ func (m *model) finish() {
 		m.truth.publish(u, m.now)
 		for _, r := range u.Put {
 			m.check.changed(mesh.ResourceName{Type: t, Name: r.Name})
+		}
+		for n := range m.own { // never changes, so only asking again helps
+			if n.Type == t && m.s.Resend(t, mesh.Intern(n.Name), m.now) {
+				m.check.resent(n)
+			}
 		}
 	}
 	m.settle()
