@@ -25,9 +25,9 @@ type Tracker struct {
 	refusedHeld bool
 	// unproven: until its first ACK the node may hold things that nobody here knows of.
 	unproven bool
-	sentAt      time.Time
-	ackedAt     time.Time
-	nack        *refusal
+	sentAt   time.Time
+	ackedAt  time.Time
+	nack     *refusal
 }
 
 type phase uint8
