@@ -101,7 +101,7 @@ func (d *driver) do(t *testing.T, words []string) string {
 			if d.w[n] = mesh.Version(v); v == "-" {
 				delete(d.w, n)
 			}
-			if name == "changed" && (tr.Wants(mesh.Intern(n))) {
+			if name == "changed" && tr.Wants(mesh.Intern(n)) {
 				tr.Changed(mesh.Intern(n), was, d.now)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -184,9 +185,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	defer func() { lease.End(ok) }()
 	defer func() { _ = resp.Body.Close() }()
 	header := x.w.Header()
-	for k, v := range endToEnd(resp.Header) {
-		header[k] = v
-	}
+	maps.Copy(header, endToEnd(resp.Header))
 	if _, ok := header["Content-Type"]; !ok {
 		// net/http would guess one from the body.
 		header["Content-Type"] = nil

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -117,7 +118,7 @@ func TestTCPWithoutEndpointIsReset(t *testing.T) {
 	r := newRig(t)
 	r.put()
 	c := r.dial(r.serveTCP(echo))
-	if _, err := c.Read(make([]byte, 1)); err == nil || err == io.EOF {
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("err %v, want a reset", err)
 	}
 }
