@@ -39,6 +39,7 @@ func benchServer(b *testing.B, h http.Handler) string {
 }
 
 func benchGets(b *testing.B, addr string, h2 bool) {
+	b.Helper()
 	tr := transport(h2)
 	tr.MaxIdleConnsPerHost = 100
 	defer tr.CloseIdleConnections()

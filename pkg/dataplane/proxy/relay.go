@@ -158,9 +158,7 @@ func (i *interim) pass(w http.ResponseWriter, code int, h http.Header) {
 	}
 	i.seen = true
 	own := w.Header()
-	for k, v := range endToEnd(h) {
-		own[k] = v
-	}
+	maps.Copy(own, endToEnd(h))
 	w.WriteHeader(code)
 	for k := range h {
 		delete(own, k)
