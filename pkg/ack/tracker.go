@@ -276,6 +276,9 @@ func (t *Tracker) Lacks(name mesh.Name) bool {
 	return ok
 }
 
+// Since is when what the node holds of a name that it lacks went out of date.
+func (t *Tracker) Since(name mesh.Name) time.Time { return t.exceptions[name].since }
+
 // Refused tells whether the last answer was a refusal of what is still current.
 func (t *Tracker) Refused() bool {
 	if t.refusedHeld {
