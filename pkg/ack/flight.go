@@ -61,7 +61,7 @@ func (t *Tracker) giveUp() {
 // exceptions may be among those carried; they stay held.
 func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
 	t.giveUp()
-	t.urgent, t.sentAt = false, at
+	t.urgent, t.retryTurn, t.sentAt = false, false, at
 	if t.waitingSince.IsZero() {
 		t.waitingSince = at
 	}
@@ -97,6 +97,9 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 			e.held, e.unsure = c.Version, false
 			t.exceptions[c.Name] = e
 		}
+	}
+	for _, e := range t.exceptions {
+		t.retryTurn = t.retryTurn || e.phase == due && e.retry
 	}
 	return true
 }

@@ -17,7 +17,9 @@ type Tracker struct {
 	exceptions map[mesh.Name]exception
 	due        int // exceptions in phase due
 	urgent     bool
-	flight     *flight
+	// retryTurn: names that get another try go before the others, once.
+	retryTurn bool
+	flight    *flight
 	// waitingSince is when the first response was sent since the node's last
 	// answer; zero when none waits.
 	waitingSince time.Time
@@ -208,10 +210,10 @@ func (t *Tracker) Sendable() bool {
 
 // Due gives the names to send next, in no order; what a response in flight
 // carries is among them, since the next one overtakes it. Names that only get
-// another try after a refusal come when no others are due.
+// another try after a refusal come alone: after the next ACK, or when no others are due.
 func (t *Tracker) Due() []mesh.Name {
 	out := make([]mesh.Name, 0, t.due)
-	for _, retry := range []bool{false, true} {
+	for _, retry := range []bool{t.retryTurn, !t.retryTurn} {
 		for name, e := range t.exceptions {
 			if (e.phase == due || e.phase == sent) && e.retry == retry {
 				out = append(out, name)
