@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
@@ -93,6 +94,10 @@ func refusesBeforeSync(t *testing.T, control *meshtest.Control, address string) 
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
+		t.Fatal(err)
+	}
+	request := &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "early"}, TypeUrl: string(mesh.TypeCluster)}
+	if err := stream.Send(request); err != nil {
 		t.Fatal(err)
 	}
 	_, err = stream.Recv()
