@@ -48,6 +48,8 @@ type flight struct {
 	nonce   uint64
 	at      time.Time
 	carried []Carried
+	// dropped are those carried that were dropped while they waited; nil for none.
+	dropped map[mesh.Name]struct{}
 }
 
 // Carried is one name in a response: the version sent, or "" for a removal.
@@ -145,9 +147,17 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 // Drop forgets that a name is an exception: it is no longer subscribed to, or
 // there is nothing that could be sent for it.
 func (t *Tracker) Drop(name mesh.Name) {
-	if e, ok := t.exceptions[name]; ok {
-		t.clear(name, e)
+	e, ok := t.exceptions[name]
+	if !ok {
+		return
 	}
+	if f := t.flight; f != nil && e.nonce == f.nonce {
+		if f.dropped == nil {
+			f.dropped = make(map[mesh.Name]struct{})
+		}
+		f.dropped[name] = struct{}{}
+	}
+	t.clear(name, e)
 }
 
 // retryOthers makes due again what was refused together with a name that has
@@ -194,6 +204,16 @@ func (t *Tracker) InFlight() (since time.Time, nonce uint64, ok bool) {
 		return time.Time{}, 0, false
 	}
 	return t.flight.at, t.flight.nonce, true
+}
+
+// Abandoned tells whether the response in flight carries the name, and it was
+// dropped since.
+func (t *Tracker) Abandoned(name mesh.Name) bool {
+	if t.flight == nil {
+		return false
+	}
+	_, ok := t.flight.dropped[name]
+	return ok
 }
 
 // Due gives the names to send next, in no order. A response in flight is given
