@@ -13,6 +13,18 @@ type flight struct {
 	news    bool
 	at      time.Time
 	carried []Carried
+	// dropped are those carried that were dropped while they waited; nil for none.
+	dropped map[mesh.Name]struct{}
+}
+
+// Abandoned tells whether the response in flight carries the name, and it was
+// dropped since.
+func (t *Tracker) Abandoned(name mesh.Name) bool {
+	if t.flight == nil {
+		return false
+	}
+	_, ok := t.flight.dropped[name]
+	return ok
 }
 
 // Carried is one name in a response: the version sent, or "" for a removal.

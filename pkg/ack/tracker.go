@@ -162,9 +162,17 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 // Drop forgets that a name is an exception: it is no longer subscribed to, or
 // there is nothing that could be sent for it.
 func (t *Tracker) Drop(name mesh.Name) {
-	if e, ok := t.exceptions[name]; ok {
-		t.clear(name, e)
+	e, ok := t.exceptions[name]
+	if !ok {
+		return
 	}
+	if f := t.flight; f != nil && e.nonce == f.nonce {
+		if f.dropped == nil {
+			f.dropped = make(map[mesh.Name]struct{})
+		}
+		f.dropped[name] = struct{}{}
+	}
+	t.clear(name, e)
 }
 
 // retryOthers makes due again what was refused together with a name that has

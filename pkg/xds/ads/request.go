@@ -144,7 +144,7 @@ func (s *Stream) subscribeDelta(r Request, ts *typeState, tr *ack.Tracker, first
 			continue // compared below
 		}
 		tr.Ask(name, s.heldIf(!added, r.Type, name), now)
-		if !added {
+		if !added || tr.Abandoned(name) {
 			tr.Hurry(true)
 		}
 	}
