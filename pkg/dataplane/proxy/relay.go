@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -96,7 +98,12 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		lease.Answered(resp.StatusCode < 502 || resp.StatusCode > 504)
 		return resp, nil
 	}
-	gone := ctx.Err() != nil
+	broken := x.body.failure()
+	if broken != nil && ctx.Err() == nil {
+		err = bodyError(broken, err)
+	}
+	// Neither is the endpoint's fault.
+	gone := ctx.Err() != nil || broken != nil
 	if !gone {
 		lease.Answered(false)
 	}
@@ -104,10 +111,24 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	return nil, err
 }
 
+// bodyError is the error of an attempt that failed with err because the
+// client's body broke off: it names the client's side, and no endpoint.
+func bodyError(broken, err error) error {
+	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
+		e.Reason = upstream.ClientGone
+	}
+	return e
+}
+
 // repeatable tells whether the request may be sent again after err.
 func (x *exchange) repeatable(err error) bool {
 	e := asError(err)
-	if !x.body.replayable() || x.interim.any() || e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone {
+	if !x.body.replayable() || x.interim.any() {
+		return false
+	}
+	switch e.Reason {
+	case upstream.Deadline, upstream.ClientGone, upstream.BadBody:
 		return false
 	}
 	if e.Unsent {
@@ -180,6 +201,10 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	header := x.w.Header()
 	for k, v := range endToEnd(resp.Header) {
 		header[k] = v
+	}
+	if _, ok := header["Content-Type"]; !ok {
+		// net/http's server would guess one.
+		header["Content-Type"] = nil
 	}
 	if len(resp.Trailer) > 0 {
 		names := make([]string, 0, len(resp.Trailer))
