@@ -41,7 +41,7 @@ func (t sotwTransport) recv() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 	}, m.GetNode(), nil
 }
 
@@ -58,7 +58,7 @@ func (t deltaTransport) recv() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
 		Initial: m.GetInitialResourceVersions(),
 	}, m.GetNode(), nil
@@ -245,6 +245,9 @@ func send(stream grpc.ServerStream, delta bool, responses <-chan *ads.Response, 
 func (sn *session) request(r ads.Request) error {
 	if r.Type == "" {
 		return status.Error(codes.InvalidArgument, "type_url: an aggregated stream needs one in every request")
+	}
+	if err := check(r); err != nil {
+		return err
 	}
 	now := time.Now()
 	out := sn.core.Request(r, now)

@@ -420,7 +420,7 @@ func TestBrokenRequestBody(t *testing.T) {
 	r := newRig(t)
 	r.put(newBackend(t, "a", func(w http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }).addr)
 	got := r.raw("POST / HTTP/1.1\r\nHost: echo:8080\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense\r\n")
-	if !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "reason=request_incomplete") {
+	if !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "reason=bad_request_body") {
 		t.Errorf("got %q", got)
 	}
 	if st := r.set.Status()[0].Endpoints[0]; st.Total.Failed != 0 || st.InFlight != 0 {

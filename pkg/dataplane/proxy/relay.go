@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -93,22 +95,37 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		lease.Answered(resp.StatusCode < 502 || resp.StatusCode > 504)
 		return resp, nil
 	}
-	if x.body != nil && x.body.broken.Load() && ctx.Err() == nil {
-		err = &upstream.Error{Reason: upstream.RequestIncomplete, NextHop: lease.Key.Address, Err: err}
+	broken := x.body.failure()
+	if broken != nil && ctx.Err() == nil {
+		err = bodyError(broken, err)
 	}
-	// What the client brought about says nothing of the endpoint.
-	blameless := ctx.Err() != nil || asError(err).Reason == upstream.RequestIncomplete
-	if !blameless {
+	// Neither is the endpoint's fault.
+	gone := ctx.Err() != nil || broken != nil
+	if !gone {
 		lease.Answered(false)
 	}
-	lease.End(blameless)
+	lease.End(gone)
 	return nil, err
+}
+
+// bodyError is the error of an attempt that failed with err because the
+// client's body broke off: it names the client's side, and no endpoint.
+func bodyError(broken, err error) error {
+	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
+		e.Reason = upstream.ClientGone
+	}
+	return e
 }
 
 // repeatable tells whether the request may be sent again after err.
 func (x *exchange) repeatable(err error) bool {
 	e := asError(err)
-	if !x.body.replayable() || x.interim.any() || e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone {
+	if !x.body.replayable() || x.interim.any() {
+		return false
+	}
+	switch e.Reason {
+	case upstream.Deadline, upstream.ClientGone, upstream.BadBody:
 		return false
 	}
 	if e.Unsent {
@@ -185,7 +202,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	header := x.w.Header()
 	maps.Copy(header, endToEnd(resp.Header))
 	if _, ok := header["Content-Type"]; !ok {
-		// net/http would guess one from the body.
+		// net/http's server would guess one.
 		header["Content-Type"] = nil
 	}
 	if len(resp.Trailer) > 0 {

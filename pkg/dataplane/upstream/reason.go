@@ -39,7 +39,7 @@ const (
 	UpgradeFailed      Reason = "upgrade_failed"
 	BadAuthority       Reason = "bad_authority"
 	BodyTooLarge       Reason = "body_too_large"
-	RequestIncomplete  Reason = "request_incomplete"
+	BadBody            Reason = "bad_request_body"
 )
 
 // outcome is what a client is told for a reason.
@@ -76,8 +76,8 @@ var outcomes = map[Reason]outcome{
 	ProtocolError:      {http.StatusBadGateway, "http_protocol_error", codes.Internal},
 	UpgradeFailed:      {http.StatusBadGateway, "http_upgrade_failed", codes.Internal},
 	BadAuthority:       {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
-	RequestIncomplete:  {http.StatusBadRequest, "http_request_error", codes.Canceled},
 	BodyTooLarge:       {http.StatusRequestEntityTooLarge, "http_request_error", codes.ResourceExhausted},
+	BadBody:            {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
 }
 
 // internal is told for a reason that the table lacks: a bug of ours, said plainly.

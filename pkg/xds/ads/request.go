@@ -78,10 +78,14 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 	return out
 }
 
-// bound ends a stream that subscribes to too many names, or says that it holds
-// too many. Types count as well: each costs state.
+// maxTypes bounds the types of one stream, unknown ones included. xDS has a
+// dozen, and each step of a stream looks at all of them.
+const maxTypes = 64
+
+// bound ends a stream that subscribes to too many names or types, or says that
+// it holds too many. Types count as names too: each costs state.
 func (s *Stream) bound(held int) {
-	if s.cfg.MaxNames > 0 && max(s.names+len(s.types), held) > s.cfg.MaxNames {
+	if len(s.types) > maxTypes || s.cfg.MaxNames > 0 && max(s.names+len(s.types), held) > s.cfg.MaxNames {
 		s.closing = CloseTooManyNames
 	}
 }

@@ -36,7 +36,7 @@ const (
 	CloseSendBlocked CloseReason = "send_blocked"
 	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
-	// CloseTooManyNames: the client subscribes to more names than MaxNames.
+	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
 )
 
