@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -92,7 +93,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		splice(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		splice(raw.TCPConn, &h2Stream{ReadCloser: x.r.Body, w: x.w})
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -108,7 +109,16 @@ func (x *exchange) connect(ctx context.Context) error {
 // h2Stream is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
 type h2Stream struct {
 	io.ReadCloser
-	w http.ResponseWriter
+	w     http.ResponseWriter
+	ended atomic.Bool
+}
+
+func (s *h2Stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && s.ended.Load() {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func (s *h2Stream) Write(p []byte) (int, error) {
@@ -119,8 +129,12 @@ func (s *h2Stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite leaves the end to the handler's return: net/http cannot end a stream earlier.
-func (s *h2Stream) CloseWrite() error { return nil }
+// CloseWrite ends the client's half too: net/http ends a stream only by the
+// handler's return, and a client that waits for the end would wait for ever.
+func (s *h2Stream) CloseWrite() error {
+	s.ended.Store(true)
+	return s.Close()
+}
 
 // hijack takes the client's connection over and writes head to it.
 func (x *exchange) hijack(head string) (halfCloser, error) {
