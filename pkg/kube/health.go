@@ -265,15 +265,11 @@ func (h *health) collect() []mesh.Problem {
 			all = append(all, problems...)
 		}
 	}
-	slices.SortFunc(all, compareProblems)
+	slices.SortFunc(all, mesh.Problem.Compare)
 	if slices.Equal(all, h.status.Problems) {
 		return h.status.Problems
 	}
 	return all
-}
-
-func compareProblems(a, b mesh.Problem) int {
-	return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
 }
 
 // report logs a change of state, and each problem that is new.
@@ -287,7 +283,7 @@ func (h *health) report(old, next mesh.SourceStatus) {
 		h.log.Warn("cluster away, what is known stays", "server", h.server, "reason", next.Reason)
 	}
 	for _, p := range next.Problems {
-		if _, known := slices.BinarySearchFunc(old.Problems, p, compareProblems); !known {
+		if _, known := slices.BinarySearchFunc(old.Problems, p, mesh.Problem.Compare); !known {
 			h.log.Warn("problem in the cluster", "object", p.Object, "field", p.Field, "reason", p.Reason)
 		}
 	}
