@@ -24,13 +24,11 @@ const UserAgent = "freshmesh-dataplane"
 type Config struct {
 	// NodeID must be set; it is what the control plane's audit shows.
 	NodeID mesh.NodeID
-	// NodeCluster is node.cluster; may be empty.
-	NodeCluster string
 	// Namespace, Pod and KubernetesNode (the node that the pod runs on) become
 	// node metadata; may be empty.
 	Namespace, Pod, KubernetesNode string
-	// Region, Zone and SubZone become node.locality; may be empty.
-	Region, Zone, SubZone string
+	// Region and Zone become node.locality; may be empty.
+	Region, Zone string
 	// Version is our own, sent as user_agent_version.
 	Version string
 
@@ -135,14 +133,24 @@ func (c *Config) node() *corev3.Node {
 		fields["node"] = structpb.NewStringValue(c.KubernetesNode)
 	}
 	n := &corev3.Node{
-		Id: string(c.NodeID), Cluster: c.NodeCluster,
+		Id:                   string(c.NodeID),
 		Metadata:             &structpb.Struct{Fields: fields},
 		UserAgentName:        UserAgent,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: c.Version},
 		ClientFeatures:       []string{"envoy.lrs.supports_send_all_clusters"},
 	}
-	if c.Region != "" || c.Zone != "" || c.SubZone != "" {
-		n.Locality = &corev3.Locality{Region: c.Region, Zone: c.Zone, SubZone: c.SubZone}
+	if c.Region != "" || c.Zone != "" {
+		n.Locality = &corev3.Locality{Region: c.Region, Zone: c.Zone}
 	}
 	return n
+}
+
+// backoff is the bound of the wait after a failure that had so many before it;
+// callers wait anything up to that (full jitter).
+func (c *Config) backoff(before int) time.Duration {
+	d := c.BackoffBase << min(before, 20)
+	if d <= 0 { // overflow
+		return c.BackoffMax
+	}
+	return min(d, c.BackoffMax)
 }

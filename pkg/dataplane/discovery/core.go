@@ -47,8 +47,8 @@ type core struct {
 	asked    map[mesh.Type]bool
 	heardAt  time.Time
 	heardAny bool
-	// fresh makes the next stream offer no initial versions.
-	fresh bool
+	// offerNothing makes the next stream offer no initial versions.
+	offerNothing bool
 
 	// silentRung is how far the ladder of a silent stream was climbed, at rungAt;
 	// probing is what its first rung asked for.
@@ -206,7 +206,7 @@ func (c *core) Opened(now time.Time) {
 		c.subscribe[e.name.Type][e.name.Name] = true
 	}
 	c.flush()
-	c.fresh = false
+	c.offerNothing = false
 }
 
 // offers tells whether a resource's version goes into initial_resource_versions.
@@ -215,7 +215,7 @@ func (c *core) Opened(now time.Time) {
 // and nothing would tell that it still vouches for what the file says. It costs
 // one full answer for the clusters in use, once in the life of a process.
 func (c *core) offers(e *entry) bool {
-	return !c.fresh && !e.unoffered && !e.fromDisk && e.known && !e.absent && e.askedAt.IsZero()
+	return !c.offerNothing && !e.unoffered && !e.fromDisk && e.known && !e.absent && e.askedAt.IsZero()
 }
 
 // Closed says that the stream has ended. Nothing leaves force; only "there is no such thing" is forgotten.
