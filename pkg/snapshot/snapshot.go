@@ -13,18 +13,11 @@ import (
 // Snapshot is all resources at one generation. Immutable.
 type Snapshot struct {
 	generation mesh.Generation
-	at         time.Time
 	types      map[mesh.Type]*collection
 }
 
 // Generation counts the changes up to this snapshot.
 func (s *Snapshot) Generation() mesh.Generation { return s.generation }
-
-// At is when the snapshot was published; zero for the empty one.
-func (s *Snapshot) At() time.Time { return s.at }
-
-// Types gives every type that has or had a resource, unordered.
-func (s *Snapshot) Types() iter.Seq[mesh.Type] { return maps.Keys(s.types) }
 
 const shards = 256
 

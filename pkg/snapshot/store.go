@@ -90,7 +90,7 @@ func (s *Store) Publish(u mesh.Update, at time.Time) (*Snapshot, bool) {
 	if len(changed) == 0 {
 		return old, false
 	}
-	next := &Snapshot{generation: g, at: at, types: maps.Clone(old.types)}
+	next := &Snapshot{generation: g, types: maps.Clone(old.types)}
 	if next.types == nil {
 		next.types = make(map[mesh.Type]*collection)
 	}
