@@ -3,7 +3,6 @@ package snapshot
 import (
 	"hash/maphash"
 	"iter"
-	"maps"
 	"sort"
 	"time"
 
@@ -122,50 +121,4 @@ func (c *collection) last(name mesh.Name) *change {
 		}
 	}
 	return nil
-}
-
-// draft is a collection being changed by Publish.
-type draft struct {
-	*collection
-	copied [shards]bool
-}
-
-func (c *collection) draft() *draft {
-	if c == nil {
-		return &draft{collection: &collection{}}
-	}
-	next := *c
-	return &draft{collection: &next}
-}
-
-func (d *draft) shard(name mesh.Name) map[mesh.Name]*entry {
-	i := shardOf(name)
-	if !d.copied[i] {
-		d.copied[i] = true
-		if d.shards[i] = maps.Clone(d.shards[i]); d.shards[i] == nil {
-			d.shards[i] = make(map[mesh.Name]*entry)
-		}
-	}
-	return d.shards[i]
-}
-
-func (d *draft) put(e *entry) {
-	shard := d.shard(e.name)
-	if shard[e.name] == nil {
-		d.count++
-	}
-	shard[e.name] = e
-}
-
-func (d *draft) remove(name mesh.Name) {
-	delete(d.shard(name), name)
-	d.count--
-}
-
-func (d *draft) record(c change, limit int) {
-	d.log = append(d.log, c)
-	if over := len(d.log) - limit; over > 0 {
-		d.floor = d.log[over-1].generation
-		d.log = d.log[over:]
-	}
 }
