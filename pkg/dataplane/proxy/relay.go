@@ -101,7 +101,11 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	}
 	// Neither is the endpoint's fault.
 	gone := ctx.Err() != nil || broken != nil
-	if !gone {
+	switch {
+	case gone:
+	case upstream.ReasonOf(err) == upstream.ResetBeforeHeaders:
+		lease.Broken()
+	default:
 		lease.Answered(false)
 	}
 	lease.End(gone)
