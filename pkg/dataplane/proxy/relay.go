@@ -96,14 +96,15 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		return resp, nil
 	}
 	broken := x.body.failure()
-	if broken != nil && ctx.Err() == nil {
+	if broken != nil && !upstream.Ended(ctx) {
 		err = bodyError(broken, err)
 	}
-	// Neither is the endpoint's fault.
-	gone := ctx.Err() != nil || broken != nil
+	reason := upstream.ReasonOf(err)
+	// None of these is the endpoint's fault.
+	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone
 	switch {
 	case gone:
-	case upstream.ReasonOf(err) == upstream.ResetBeforeHeaders:
+	case reason == upstream.ResetBeforeHeaders:
 		lease.Broken()
 	default:
 		lease.Answered(false)
@@ -223,7 +224,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		switch {
 		case errors.Is(err, errClientWrite):
 			x.abort(upstream.ClientGone)
-		case ctx.Err() != nil:
+		case upstream.Ended(ctx):
 			x.abort(upstream.ContextReason(ctx))
 		}
 		ok = false
