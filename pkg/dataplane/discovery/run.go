@@ -223,6 +223,7 @@ func (o *owner) handle(now time.Time, e event) {
 		o.core.Resolved(now, e.host, e.addrs, e.err)
 	case e.session != o.session: // of a session that was left
 	case e.opened:
+		e.session.opened = true
 		o.log.Info("control plane connected", "server", e.session.server)
 		o.core.Opened(now)
 		nothing := len(o.core.entries) == 0
@@ -238,7 +239,7 @@ func (o *owner) handle(now time.Time, e event) {
 		o.core.Response(now, e.response)
 	default:
 		o.core.Closed()
-		o.leave(!e.session.good, e.err)
+		o.leave(!e.session.good, cause(e.err))
 	}
 }
 
@@ -259,7 +260,10 @@ func (o *owner) leave(next bool, err error) {
 		return
 	}
 	o.session.cancel()
-	server := o.session.server
+	server, what := o.session.server, "control plane lost; what is in force stays"
+	if !o.session.opened {
+		what = "control plane not reached"
+	}
 	o.session = nil
 	if next {
 		o.server = (o.server + 1) % len(o.config.Servers)
@@ -272,7 +276,7 @@ func (o *owner) leave(next bool, err error) {
 	if !o.down {
 		o.down, level = true, o.log.Warn
 	}
-	level("control plane lost; what is in force stays", "server", server, "retry", wait, "err", err)
+	level(what, "server", server, "retry", wait, "err", err)
 	o.update(func(s *Status) {
 		if s.Connected {
 			s.Connected, s.Since = false, time.Now()
