@@ -25,7 +25,6 @@ const (
 type owner struct {
 	*Client
 	wg       sync.WaitGroup
-	store    *store
 	session  *session
 	server   int
 	failures int
@@ -51,8 +50,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	defer cancel()
 	defer o.retry.Stop()
-	if c.config.StateDir != "" {
-		o.store = newStore(c.config.StateDir, c.log, c.metrics)
+	if o.store != nil {
 		o.restore(ctx)
 		o.wg.Go(func() { o.store.run(ctx) })
 	}
