@@ -26,7 +26,11 @@ type Error struct {
 	Unsent bool
 	// Unanswered is true when no byte of a response has come.
 	Unanswered bool
-	Err        error
+	// Reused is true when an HTTP/1.1 connection broke that had carried a
+	// request before, and no byte came for this one: then its server most
+	// likely took it to be idle and closed it (RFC 9112 section 9.3.1).
+	Reused bool
+	Err    error
 }
 
 // Error gives "REASON: IP:PORT: cause", leaving out what is not known.
