@@ -65,6 +65,9 @@ type Config struct {
 	MaxMessageBytes int
 	// MaxClusters limits the subscriptions, since names come with requests (10,000).
 	MaxClusters int
+	// MaxUnknown limits those of them that have nothing in force, whether not
+	// answered yet or known not to exist (1,000). Others never give way to them.
+	MaxUnknown int
 	// DisableRefresh makes Distrust do nothing: for tests that must fail without it.
 	DisableRefresh bool
 	// Resolve looks up the host names of DNS clusters; nil takes net.DefaultResolver.
@@ -90,6 +93,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.MaxClusters == 0 {
 		c.MaxClusters = 10_000
+	}
+	if c.MaxUnknown == 0 {
+		c.MaxUnknown = 1000
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
