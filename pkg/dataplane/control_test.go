@@ -84,10 +84,8 @@ func (c *control) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 		}
 	}()
 	subscribed := map[mesh.Type]map[string]bool{}
+	changed := c.nextChange()
 	for nonce := 0; ; nonce++ {
-		c.mu.Lock()
-		changed := c.changed
-		c.mu.Unlock()
 		var ask map[mesh.Type]map[string]bool
 		select {
 		case q, ok := <-requests:
@@ -107,7 +105,8 @@ func (c *control) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 			}
 			ask = map[mesh.Type]map[string]bool{typ: fresh}
 		case <-changed:
-			ask = subscribed
+			// Only now: a change during the answer to a request must not be missed.
+			changed, ask = c.nextChange(), subscribed
 		}
 		for _, typ := range []mesh.Type{mesh.TypeCluster, mesh.TypeEndpoint} {
 			if len(ask[typ]) == 0 {
@@ -118,6 +117,13 @@ func (c *control) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 			}
 		}
 	}
+}
+
+// nextChange is closed by the next set.
+func (c *control) nextChange() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
 }
 
 func (c *control) response(typ mesh.Type, ask map[string]bool, nonce int) *discoveryv3.DeltaDiscoveryResponse {
