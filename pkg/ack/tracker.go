@@ -1,6 +1,8 @@
 package ack
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -16,9 +18,16 @@ type Tracker struct {
 	due        int // exceptions in phase due
 	urgent     bool
 	flight     *flight
-	sentAt     time.Time
-	ackedAt    time.Time
-	nack       *refusal
+	// waitingSince is when the first response was sent since the node's last
+	// answer; zero when none waits.
+	waitingSince time.Time
+	// refusedHeld: the last answer refused a response that had nothing new.
+	refusedHeld bool
+	// unproven: until its first ACK the node may hold things that nobody here knows of.
+	unproven bool
+	sentAt      time.Time
+	ackedAt     time.Time
+	nack        *refusal
 }
 
 type phase uint8
@@ -33,6 +42,11 @@ type exception struct {
 	phase phase
 	// retry: due only because a name of the same refused response changed.
 	retry bool
+	// asked: the node asked for the name, so it is answered even if it is absent.
+	asked bool
+	// unsure: the node may hold something else than held: it was sent other
+	// forms since, and which of them it took is not known.
+	unsure bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
 	// want is what was sent or refused; "" for a removal.
@@ -43,9 +57,23 @@ type exception struct {
 	since time.Time
 }
 
+// Unknown stands in the audit for what a node holds when it may or may not
+// hold the current form.
+const Unknown mesh.Version = "unknown"
+
+// holding gives what the node is known to hold, where now is the current version.
+func (e exception) holding(now mesh.Version) mesh.Version {
+	if e.unsure && e.held == now {
+		return Unknown
+	}
+	return e.held
+}
+
 // flight is the response that waits for its answer.
 type flight struct {
-	nonce   uint64
+	nonce uint64
+	// news: it carried names that were exceptions when it was sent.
+	news    bool
 	at      time.Time
 	carried []Carried
 }
@@ -116,18 +144,28 @@ func (t *Tracker) Remove(name mesh.Name) bool {
 
 // Ask makes a name due because the node asks for it, whatever it holds. held
 // is what the node is known to hold from elsewhere (initial_resource_versions),
-// used only if the name is no exception yet.
+// "" where that is not known; used only if the name is no exception yet.
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at}
+		e = exception{held: held, since: at, unsure: held == ""}
 	}
+	e.asked = true
 	t.setDue(name, e, known)
 }
 
-// Hurry lets the due names go out although a response is in flight: the node
-// has asked again, so that response counts as lost and its nonce as old.
-func (t *Tracker) Hurry() { t.urgent = true }
+// Asked tells whether a name is due because the node asked for it.
+func (t *Tracker) Asked(name mesh.Name) bool { return t.exceptions[name].asked }
+
+// Hurry lets the due names go out although a response is in flight, which then
+// counts as lost and its nonce as old. heard tells that the node itself has
+// asked: only then does the time it has for an answer begin anew.
+func (t *Tracker) Hurry(heard bool) {
+	t.urgent = t.due > 0
+	if heard {
+		t.waitingSince = time.Time{}
+	}
+}
 
 // Changed makes a name due because the resource is no longer as the node holds
 // it. was is the version before; at is when it went out of date.
@@ -177,6 +215,9 @@ func (t *Tracker) clear(name mesh.Name, e exception) {
 	if e.phase == due {
 		t.due--
 	}
+	if t.due == 0 {
+		t.urgent = false
+	}
 	if delete(t.exceptions, name); len(t.exceptions) == 0 {
 		t.exceptions = nil // a map never shrinks; most of the time there are no exceptions
 	}
@@ -188,23 +229,30 @@ func (t *Tracker) Sendable() bool {
 	return t.due > 0 && (t.flight == nil || t.urgent)
 }
 
-// InFlight tells whether a response waits for its answer, and since when.
+// InFlight tells whether a response waits for its answer, and since when. One
+// that was overtaken counts: overtaking does not give the node more time.
 func (t *Tracker) InFlight() (since time.Time, nonce uint64, ok bool) {
 	if t.flight == nil {
 		return time.Time{}, 0, false
 	}
-	return t.flight.at, t.flight.nonce, true
+	return t.waiting(), t.flight.nonce, true
 }
 
-// Due gives the names to send next, in no order. A response in flight is given
-// up first, so that what it carried is among them. Names that only get another
-// try after a refusal come when no others are due.
+func (t *Tracker) waiting() time.Time {
+	if t.waitingSince.IsZero() {
+		return t.flight.at
+	}
+	return t.waitingSince
+}
+
+// Due gives the names to send next, in no order; what a response in flight
+// carries is among them, since the next one overtakes it. Names that only get
+// another try after a refusal come when no others are due.
 func (t *Tracker) Due() []mesh.Name {
-	t.giveUp()
 	out := make([]mesh.Name, 0, t.due)
 	for _, retry := range []bool{false, true} {
 		for name, e := range t.exceptions {
-			if e.phase == due && e.retry == retry {
+			if (e.phase == due || e.phase == sent) && e.retry == retry {
 				out = append(out, name)
 			}
 		}
@@ -215,11 +263,37 @@ func (t *Tracker) Due() []mesh.Name {
 	return out
 }
 
-// Holds tells what the node is known to hold of a due name: whether it has, or
-// may have, any form of it.
-func (t *Tracker) Holds(name mesh.Name) bool {
+// Lacking gives every name that is not known to be held in its current form, in no order.
+func (t *Tracker) Lacking() []mesh.Name { return slices.Collect(maps.Keys(t.exceptions)) }
+
+// Distrust says that the node does not tell what it holds from before this
+// stream: until its first ACK it is not known to hold anything, not even nothing.
+func (t *Tracker) Distrust() { t.unproven = true }
+
+// Lacks tells whether a name is not known to be held in its current form.
+func (t *Tracker) Lacks(name mesh.Name) bool {
+	_, ok := t.exceptions[name]
+	return ok
+}
+
+// Refused tells whether the last answer was a refusal of what is still current.
+func (t *Tracker) Refused() bool {
+	if t.refusedHeld {
+		return true
+	}
+	for _, e := range t.exceptions {
+		if e.phase == refused {
+			return true
+		}
+	}
+	return false
+}
+
+// Expects tells whether the node must hear of a due name's absence: it has, or
+// may have, some form of it, or it asked for the name.
+func (t *Tracker) Expects(name mesh.Name) bool {
 	e, ok := t.exceptions[name]
-	return !ok || e.held != "" || e.nonce != 0
+	return !ok || e.held != "" || e.nonce != 0 || e.asked
 }
 
 func (t *Tracker) giveUp() {
@@ -239,6 +313,9 @@ func (t *Tracker) giveUp() {
 func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
 	t.giveUp()
 	t.urgent, t.sentAt = false, at
+	if t.waitingSince.IsZero() {
+		t.waitingSince = at
+	}
 	t.flight = &flight{nonce: nonce, at: at, carried: carried}
 	for _, c := range carried {
 		if e, ok := t.exceptions[c.Name]; ok {
@@ -246,7 +323,9 @@ func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
 				t.due--
 			}
 			e.phase, e.retry, e.want, e.nonce = sent, false, c.Version, nonce
+			e.unsure = e.unsure || c.Version != e.held
 			t.exceptions[c.Name] = e
+			t.flight.news = true
 		}
 	}
 }
@@ -257,7 +336,8 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 	if f == nil || f.nonce != nonce {
 		return false
 	}
-	t.flight, t.ackedAt = nil, at
+	t.flight, t.ackedAt, t.waitingSince = nil, at, time.Time{}
+	t.refusedHeld, t.unproven = false, false
 	for _, c := range f.carried {
 		e, ok := t.exceptions[c.Name]
 		switch {
@@ -265,7 +345,7 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 		case e.phase == sent && e.nonce == nonce:
 			t.clear(c.Name, e)
 		case e.nonce == nonce: // due again meanwhile
-			e.held = c.Version
+			e.held, e.unsure = c.Version, false
 			t.exceptions[c.Name] = e
 		}
 	}
@@ -274,25 +354,23 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 
 // Nack takes the refusal of a response; false when it is not the one in
 // flight. What was new in it counts as refused, except what is due again. When
-// nothing was new (a probe, a repeated resource), all of it is: a NACK at the
-// held version is still a NACK.
+// nothing was new (a probe, a repeated resource), all of it is, and the type as
+// such until the next ACK: a NACK at the held version is still a NACK.
 func (t *Tracker) Nack(nonce uint64, at time.Time, version mesh.Version, message string) bool {
 	f := t.flight
 	if f == nil || f.nonce != nonce {
 		return false
 	}
-	t.flight = nil
+	t.flight, t.waitingSince = nil, time.Time{}
 	t.nack = &refusal{at: at, message: message, version: version, nonce: nonce}
-	fresh := false
 	for _, c := range f.carried {
-		e, ok := t.exceptions[c.Name]
-		fresh = fresh || ok
-		if ok && e.phase == sent && e.nonce == nonce {
-			e.phase = refused
+		if e, ok := t.exceptions[c.Name]; ok && e.phase == sent && e.nonce == nonce {
+			e.phase, e.asked = refused, false
 			t.exceptions[c.Name] = e
 		}
 	}
-	if !fresh {
+	if !f.news {
+		t.refusedHeld = true
 		t.refuse(f, at)
 	}
 	return true
@@ -300,6 +378,9 @@ func (t *Tracker) Nack(nonce uint64, at time.Time, version mesh.Version, message
 
 func (t *Tracker) refuse(f *flight, at time.Time) {
 	for _, c := range f.carried {
+		if _, ok := t.exceptions[c.Name]; ok || !t.Wants(c.Name) {
+			continue // it has changed, or is not subscribed to any more
+		}
 		if t.exceptions == nil {
 			t.exceptions = make(map[mesh.Name]exception)
 		}

@@ -53,18 +53,32 @@ type change struct {
 	// was, wasShapes: the versions before; "" where the resource was new.
 	was       mesh.Version
 	wasShapes map[mesh.View]mesh.Version
-	shapedBy  mesh.ViewFields
-	at        time.Time
-	cause     mesh.Cause
+	// shapedBy, seenBy: what of the resource before depended on the view.
+	shapedBy mesh.ViewFields
+	seenBy   mesh.ListenerKind
+	at       time.Time
+	cause    mesh.Cause
 }
 
-func (c *change) before(v mesh.View) mesh.Version {
+// from notes what the resource was before.
+func (c *change) from(e *entry) {
+	c.was, c.wasShapes = e.base.Version, e.versions()
+	c.shapedBy, c.seenBy = e.res.ShapedBy, e.res.For
+}
+
+// before gives the version that a view saw before the change; exact is false
+// when nobody had asked for the view's form, and the version is a guess.
+func (c *change) before(v mesh.View) (version mesh.Version, exact bool) {
+	if c.was == "" || c.seenBy != mesh.ListenersAny && c.seenBy != v.Listeners {
+		return "", true
+	}
 	if key := v.Mask(c.shapedBy); key != (mesh.View{}) {
 		if version, ok := c.wasShapes[key]; ok {
-			return version
+			return version, true
 		}
+		return c.was, false
 	}
-	return c.was
+	return c.was, true
 }
 
 func (c *collection) entry(name mesh.Name) *entry {

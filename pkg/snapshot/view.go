@@ -151,13 +151,21 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 		if _, mine := v.own[t][c.name]; mine {
 			continue
 		}
-		body, was := v.Body(t, c.name), c.before(v.key)
-		if body != nil && (body.Changed <= g || body.Version == was) || body == nil && was == "" {
+		body := v.Body(t, c.name)
+		was, exact := c.before(v.key)
+		if exact && same(body, was) {
 			continue
 		}
 		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at})
 	}
 	return out, true
+}
+
+func same(b *Body, was mesh.Version) bool {
+	if b == nil {
+		return was == ""
+	}
+	return b.Version == was
 }
 
 // Cause tells when and by which object the resource got its present form, or
