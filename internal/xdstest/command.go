@@ -23,7 +23,7 @@ type command struct {
 
 // commandOptions are the options that a command knows.
 var commandOptions = map[string]string{
-	"delta-open": "node as agent", "sotw-open": "node as agent",
+	"delta-open": "node as agent only", "sotw-open": "node as agent only",
 	"subscribe": "on held", "unsubscribe": "on", "resend": "on",
 	"ack": "on subscribe unsubscribe", "nack": "on", "pause": "on", "resume": "on", "close": "on",
 	"put": "service",

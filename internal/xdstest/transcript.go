@@ -42,8 +42,8 @@ type System struct {
 //
 // So a command without output is proof of silence. The commands:
 //
-//	delta-open node=N [as=NAME] [agent=A]    opens a stream; NAME is N if not given
-//	sotw-open  node=N [as=NAME] [agent=A]
+//	delta-open node=N [as=NAME] [agent=A] [only=TYPE]    opens a stream; NAME is N if not given;
+//	sotw-open  node=N [as=NAME] [agent=A] [only=TYPE]    only: on the separate service of a type, not ADS
 //	subscribe TYPE [NAMES…] [held=(NAMES…)]  held: as initial_resource_versions, with the versions this transcript saw last
 //	unsubscribe TYPE NAMES…
 //	ack [#N] [subscribe=(…)] [unsubscribe=(…)]   the response #N, else the oldest unanswered one
@@ -146,7 +146,15 @@ func (s *transcript) open(c command) error {
 	}
 	p := Protocol(strings.TrimSuffix(c.name, "-open"))
 	node := &corev3.Node{Id: c.option("node", ""), UserAgentName: c.option("agent", "")}
-	s.current = &namedStream{Stream: Open(s.t, s.conn, p, node), name: name, answered: map[int]bool{}}
+	var only mesh.Type
+	if short := c.option("only", ""); short != "" {
+		t, ok := mesh.ParseType(short)
+		if !ok {
+			return fmt.Errorf("type %q is unknown", short)
+		}
+		only = t
+	}
+	s.current = &namedStream{Stream: OpenOnly(s.t, s.conn, p, only, node), name: name, answered: map[int]bool{}}
 	s.streams = append(s.streams, s.current)
 	return nil
 }

@@ -105,6 +105,10 @@ func New(c Config, view snapshot.View, now time.Time) *Stream {
 // Acks is what the client was sent and holds; to be read only.
 func (s *Stream) Acks() *ack.Stream { return s.acks }
 
+// ConfirmedElsewhere says when another stream of the client last confirmed
+// another type; zero for never.
+func (s *Stream) ConfirmedElsewhere(at time.Time) { s.acks.Elsewhere = at }
+
 // View is what the stream last knew of the store.
 func (s *Stream) View() snapshot.View { return s.view }
 

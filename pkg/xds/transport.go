@@ -1,0 +1,96 @@
+package xds
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// transport reads the requests of one stream, of any variant.
+type transport struct {
+	stream grpc.ServerStream
+	delta  bool
+	// only is the type that the stream is bound to; "" for an aggregated one.
+	only mesh.Type
+}
+
+// recv gives the next request, and the node where the message has one. The
+// error is what the client is to be told, or io.EOF.
+func (t transport) recv() (ads.Request, *corev3.Node, error) {
+	var r ads.Request
+	var n *corev3.Node
+	var err error
+	if t.delta {
+		r, n, err = t.recvDelta()
+	} else {
+		r, n, err = t.recvSotW()
+	}
+	if err != nil {
+		return ads.Request{}, nil, unreadable(err)
+	}
+	if r.Type, err = t.typeOf(r.Type); err != nil {
+		return ads.Request{}, nil, err
+	}
+	return r, n, nil
+}
+
+func (t transport) recvSotW() (ads.Request, *corev3.Node, error) {
+	var m discoveryv3.DiscoveryRequest
+	if err := t.stream.RecvMsg(&m); err != nil {
+		return ads.Request{}, nil, err
+	}
+	return ads.Request{
+		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
+		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+	}, m.GetNode(), nil
+}
+
+func (t transport) recvDelta() (ads.Request, *corev3.Node, error) {
+	var m discoveryv3.DeltaDiscoveryRequest
+	if err := t.stream.RecvMsg(&m); err != nil {
+		return ads.Request{}, nil, err
+	}
+	return ads.Request{
+		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
+		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
+		Initial: m.GetInitialResourceVersions(),
+	}, m.GetNode(), nil
+}
+
+// typeOf is the type of a request: a stream of one type need not name it
+// ("Resource types", type_url of DiscoveryRequest).
+func (t transport) typeOf(url mesh.Type) (mesh.Type, error) {
+	switch {
+	case url == "" && t.only == "":
+		return "", refusal(RefusedMalformed, codes.InvalidArgument, "type_url: empty; an aggregated stream needs one in every request")
+	case url == "":
+		return t.only, nil
+	case t.only != "" && url != t.only:
+		return "", refusal(RefusedMalformed, codes.InvalidArgument, "type_url: %q on a stream that serves only %s", url, t.only)
+	}
+	return url, nil
+}
+
+// unreadable turns what the transport says of a message into what the client is
+// to be told. gRPC calls a message that does not decode an internal error of the server.
+func unreadable(err error) error {
+	st := status.Convert(err)
+	switch {
+	case errors.Is(err, io.EOF):
+		return err
+	case st.Code() == codes.Internal && strings.Contains(st.Message(), "unmarshal"):
+		return refusal(RefusedMalformed, codes.InvalidArgument, "request: it does not decode: %s", st.Message())
+	case st.Code() == codes.ResourceExhausted:
+		return refusal(RefusedMessageBytes, codes.ResourceExhausted, "request: %s (--max-request-bytes)", st.Message())
+	}
+	return err
+}
