@@ -57,6 +57,9 @@ func (c command) typeAndNames() (mesh.Type, []string, error) {
 	if len(c.words) == 0 {
 		return "", nil, fmt.Errorf("%s wants a type", c.name)
 	}
+	if c.words[0] == "-" {
+		return "", c.words[1:], nil
+	}
 	t, ok := mesh.ParseType(c.words[0])
 	if !ok {
 		return "", nil, fmt.Errorf("type %q is unknown", c.words[0])

@@ -212,6 +212,9 @@ func (s *Stream) sotwNonce(st *typeState) string {
 }
 
 func (s *Stream) typeState(t mesh.Type) *typeState {
+	if t == "" {
+		t = s.Only
+	}
 	if s.types[t] == nil {
 		s.types[t] = &typeState{}
 	}

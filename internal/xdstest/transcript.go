@@ -58,7 +58,7 @@ type System struct {
 //	wait DURATION                            lets bubble time pass
 //	audit [ARGS…]
 //
-// TYPE is a short name or a type URL. Commands act on the stream named last;
+// TYPE is a short name or a type URL; "-" leaves type_url empty. Commands act on the stream named last;
 // on=NAME after any of them names another. Nonces never appear: a response is
 // known by its number.
 func RunTranscript(t *testing.T, path string, start func(testing.TB) System) {
