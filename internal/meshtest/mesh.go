@@ -33,11 +33,12 @@ type Control struct {
 // Policy is the default of xds-server.
 var Policy = ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second}
 
-// StartControl runs a control plane on a source until the test ends.
-func StartControl(t testing.TB, source mesh.Source, p ack.Policy) *Control {
+// StartControl runs a control plane on a source until the test ends. The edits
+// may change its configuration.
+func StartControl(t testing.TB, source mesh.Source, p ack.Policy, edits ...func(*controlplane.Config)) *Control {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	c, done := RunControl(ctx, t, source, p, "127.0.0.1:0")
+	c, done := RunControl(ctx, t, source, p, "127.0.0.1:0", edits...)
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -48,15 +49,21 @@ func StartControl(t testing.TB, source mesh.Source, p ack.Policy) *Control {
 }
 
 // RunControl runs a control plane until ctx ends; the channel gives what Run gave.
-func RunControl(ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string) (*Control, <-chan error) {
+func RunControl(
+	ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string, edits ...func(*controlplane.Config),
+) (*Control, <-chan error) {
 	t.Helper()
 	xds, admin := listen(t, xdsAddress), listen(t, "127.0.0.1:0")
 	c := &Control{XDS: xds.Addr().String(), Admin: admin.Addr().String(), Log: &Log{}}
-	server := controlplane.New(controlplane.Config{
+	config := controlplane.Config{
 		Source: source, ClusterDomain: "cluster.local", Policy: p, Build: "test",
 		Logger:   hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: c.Log}),
 		Registry: prometheus.NewRegistry(),
-	})
+	}
+	for _, edit := range edits {
+		edit(&config)
+	}
+	server := controlplane.New(config)
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx, xds, admin) }()
 	t.Cleanup(func() { dump(t, "control plane", c.Log) })

@@ -23,6 +23,15 @@ func (s *Snapshot) Generation() mesh.Generation { return s.generation }
 // At is when the snapshot was published; zero for the empty one.
 func (s *Snapshot) At() time.Time { return s.at }
 
+// Resource gives a resource as it was published, and false where there is none.
+func (s *Snapshot) Resource(name mesh.ResourceName) (mesh.Resource, bool) {
+	e := s.types[name.Type].entry(mesh.Intern(name.Name))
+	if e == nil {
+		return mesh.Resource{}, false
+	}
+	return e.res, true
+}
+
 // Types gives every type that has or had a resource, unordered.
 func (s *Snapshot) Types() iter.Seq[mesh.Type] { return maps.Keys(s.types) }
 

@@ -26,6 +26,8 @@ type Node struct {
 	// of this node; OutboundAddress is "" when the node does not say.
 	OutboundAddress string
 	TCP             map[string]string
+	// proto is what CSDS shows of the node.
+	proto *corev3.Node
 }
 
 // parseNode reads the node message, whose metadata may have maxBytes. The metadata fields are all optional:
@@ -42,6 +44,7 @@ func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 		ID:     mesh.NodeID(n.GetId()),
 		Client: strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n)),
 		Active: n.GetUserAgentName() == DataplaneUserAgent,
+		proto:  shownNode(n),
 		View: mesh.View{
 			Listeners: mesh.ListenersAPI,
 			Region:    n.GetLocality().GetRegion(),

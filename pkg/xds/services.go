@@ -12,6 +12,7 @@ import (
 	routeservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
 	runtimeservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	secretservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -43,11 +44,12 @@ func services() []service {
 	}
 }
 
-// Register adds the discovery services to a grpc.Server made with ServerOptions.
+// Register adds the discovery services and CSDS to a grpc.Server made with ServerOptions.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	for _, svc := range services() {
 		r.RegisterService(s.bind(svc), s)
 	}
+	statusv3.RegisterClientStatusDiscoveryServiceServer(r, csds{server: s})
 }
 
 // bind gives the description of a service whose streams this server runs. The

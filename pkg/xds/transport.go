@@ -1,10 +1,6 @@
 package xds
 
 import (
-	"errors"
-	"io"
-	"strings"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -12,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // transport reads the requests of one stream, of any variant.
@@ -34,7 +31,7 @@ func (t transport) recv() (ads.Request, *corev3.Node, error) {
 		r, n, err = t.recvSotW()
 	}
 	if err != nil {
-		return ads.Request{}, nil, unreadable(err)
+		return ads.Request{}, nil, err
 	}
 	if r.Type, err = t.typeOf(r.Type); err != nil {
 		return ads.Request{}, nil, err
@@ -44,7 +41,7 @@ func (t transport) recv() (ads.Request, *corev3.Node, error) {
 
 func (t transport) recvSotW() (ads.Request, *corev3.Node, error) {
 	var m discoveryv3.DiscoveryRequest
-	if err := t.stream.RecvMsg(&m); err != nil {
+	if err := t.read(&m); err != nil {
 		return ads.Request{}, nil, err
 	}
 	return ads.Request{
@@ -55,7 +52,7 @@ func (t transport) recvSotW() (ads.Request, *corev3.Node, error) {
 
 func (t transport) recvDelta() (ads.Request, *corev3.Node, error) {
 	var m discoveryv3.DeltaDiscoveryRequest
-	if err := t.stream.RecvMsg(&m); err != nil {
+	if err := t.read(&m); err != nil {
 		return ads.Request{}, nil, err
 	}
 	return ads.Request{
@@ -80,17 +77,17 @@ func (t transport) typeOf(url mesh.Type) (mesh.Type, error) {
 	return url, nil
 }
 
-// unreadable turns what the transport says of a message into what the client is
-// to be told. gRPC calls a message that does not decode an internal error of the server.
-func unreadable(err error) error {
-	st := status.Convert(err)
+// read reads one message. gRPC itself tells the client of one that is too large.
+func (t transport) read(m proto.Message) error {
+	r := received{message: m}
+	err := t.stream.RecvMsg(&r)
 	switch {
-	case errors.Is(err, io.EOF):
+	case status.Code(err) == codes.ResourceExhausted:
+		return refusal(RefusedMessageBytes, codes.ResourceExhausted, "%s", status.Convert(err).Message())
+	case err != nil:
 		return err
-	case st.Code() == codes.Internal && strings.Contains(st.Message(), "unmarshal"):
-		return refusal(RefusedMalformed, codes.InvalidArgument, "request: it does not decode: %s", st.Message())
-	case st.Code() == codes.ResourceExhausted:
-		return refusal(RefusedMessageBytes, codes.ResourceExhausted, "request: %s (--max-request-bytes)", st.Message())
+	case r.err != nil:
+		return refusal(RefusedMalformed, codes.InvalidArgument, "request: not a %s: %s", m.ProtoReflect().Descriptor().Name(), r.err)
 	}
-	return err
+	return nil
 }

@@ -31,7 +31,7 @@ var rules = []rule{
 	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack", "pkg/refresh"}},
 	{path: "pkg/controlplane/...", may: []string{
 		"pkg/mesh", "pkg/object", "pkg/translate/...", "pkg/snapshot/...", "pkg/ack/...", "pkg/kube/...",
-		"pkg/manifest/...", "pkg/static/...", "pkg/xds/...", "pkg/refresh/...", "pkg/admin/...", "pkg/config",
+		"pkg/manifest/...", "pkg/static/...", "pkg/xds/...", "pkg/refresh/...", "pkg/admin/...", "pkg/config", "pkg/directory",
 	}},
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},

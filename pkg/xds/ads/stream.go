@@ -160,6 +160,10 @@ func (s *Stream) whole(t mesh.Type) bool {
 	return !s.cfg.Delta && (t == mesh.TypeListener || t == mesh.TypeCluster)
 }
 
+// TellsAbsence tells whether a client of this stream can be told that a resource
+// of a type does not exist.
+func (s *Stream) TellsAbsence(t mesh.Type) bool { return s.sendsAbsence(t) }
+
 // sendsAbsence tells whether the variant can say that a resource does not
 // exist ("Deleting Resources").
 func (s *Stream) sendsAbsence(t mesh.Type) bool { return s.cfg.Delta || s.whole(t) }
