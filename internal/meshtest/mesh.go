@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,8 +34,7 @@ type Control struct {
 // Policy is the default of xds-server.
 var Policy = ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second}
 
-// StartControl runs a control plane on a source until the test ends. The edits
-// may change its configuration.
+// StartControl runs a control plane on a source until the test ends. Each edit may change its configuration.
 func StartControl(t testing.TB, source mesh.Source, p ack.Policy, edits ...func(*controlplane.Config)) *Control {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -48,7 +48,8 @@ func StartControl(t testing.TB, source mesh.Source, p ack.Policy, edits ...func(
 	return c
 }
 
-// RunControl runs a control plane until ctx ends; the channel gives what Run gave.
+// RunControl runs a control plane until ctx ends; the channel gives what Run
+// gave. Each edit may change its configuration.
 func RunControl(
 	ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string, edits ...func(*controlplane.Config),
 ) (*Control, <-chan error) {
@@ -87,6 +88,24 @@ func (c *Control) Audit(t testing.TB) ack.Audit {
 		t.Fatalf("audit: %v", err)
 	}
 	return a
+}
+
+// Metric gives the value of one series of /metrics, named as there, labels
+// included: `freshmesh_refresh_total{verdict="current"}`. A series that is not
+// there fails the test.
+func (c *Control) Metric(t testing.TB, series string) float64 {
+	t.Helper()
+	for line := range strings.Lines(Get(t, c.Admin, "/metrics")) {
+		if text, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatalf("metric %s: %v", series, err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", series)
+	return 0
 }
 
 // Proxy is a running data plane.
@@ -140,7 +159,10 @@ type Manifests struct {
 }
 
 // NewManifests makes an empty one.
-func NewManifests(t testing.TB) *Manifests { return &Manifests{Dir: t.TempDir(), t: t} }
+func NewManifests(t testing.TB) *Manifests {
+	t.Helper()
+	return &Manifests{Dir: t.TempDir(), t: t}
+}
 
 // Source is the source over the directory.
 func (m *Manifests) Source() mesh.Source { return manifest.New(manifest.Config{Dir: m.Dir}) }
@@ -181,19 +203,32 @@ func Get(t testing.TB, address, path string) string {
 // Ask asks for a path on an HTTP address, and gives the status and the body.
 func Ask(t testing.TB, address, path string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+	return do(t, http.MethodGet, address, path)
+}
+
+// Post posts nothing to a path on an HTTP address, and wants 200.
+func Post(t testing.TB, address, path string) {
+	t.Helper()
+	if status, body := do(t, http.MethodPost, address, path); status != http.StatusOK {
+		t.Fatalf("POST %s: status %d: %s", path, status, body)
+	}
+}
+
+func do(t testing.TB, method, address, path string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	return response.StatusCode, string(body)
 }

@@ -11,13 +11,15 @@ import (
 // Tracker follows one type on one stream.
 type Tracker struct {
 	wildcard bool
-	names    map[mesh.Name]struct{}
+	names    names
 	seen     mesh.Generation
 	// exceptions: name → why the name is not held as of seen. nil when empty.
 	exceptions map[mesh.Name]exception
 	due        int // exceptions in phase due
 	urgent     bool
-	flight     *flight
+	// retryTurn: names that get another try go before the others, once.
+	retryTurn bool
+	flight    *flight
 	// waitingSince is when the first response was sent since the node's last
 	// answer; zero when none waits.
 	waitingSince time.Time
@@ -25,9 +27,9 @@ type Tracker struct {
 	refusedHeld bool
 	// unproven: until its first ACK the node may hold things that nobody here knows of.
 	unproven bool
-	sentAt      time.Time
-	ackedAt     time.Time
-	nack        *refusal
+	sentAt   time.Time
+	ackedAt  time.Time
+	nack     *refusal
 }
 
 type phase uint8
@@ -69,40 +71,15 @@ func (e exception) holding(now mesh.Version) mesh.Version {
 	return e.held
 }
 
-// flight is the response that waits for its answer.
-type flight struct {
-	nonce uint64
-	// news: it carried names that were exceptions when it was sent.
-	news    bool
-	at      time.Time
-	carried []Carried
-}
-
-// Carried is one name in a response: the version sent, or "" for a removal.
-type Carried struct {
-	Name    mesh.Name
-	Version mesh.Version
-}
-
-// refusal is the last NACK.
-type refusal struct {
-	at      time.Time
-	message string
-	version mesh.Version
-	nonce   uint64
-}
-
 // Wildcard tells whether the stream subscribes to every resource of the type.
 func (t *Tracker) Wildcard() bool { return t.wildcard }
 
-// Names are the names that were asked for; not to be changed.
-func (t *Tracker) Names() map[mesh.Name]struct{} { return t.names }
+// Names are the names that were asked for, sorted; not to be changed, and valid
+// until the next Add or Remove.
+func (t *Tracker) Names() []mesh.Name { return t.names }
 
 // Named tells whether the name was asked for by name.
-func (t *Tracker) Named(name mesh.Name) bool {
-	_, ok := t.names[name]
-	return ok
-}
+func (t *Tracker) Named(name mesh.Name) bool { return t.names.has(name) }
 
 // Subscribed tells whether the stream asks for anything of the type.
 func (t *Tracker) Subscribed() bool { return t.wildcard || len(t.names) > 0 }
@@ -120,26 +97,15 @@ func (t *Tracker) SetSeen(g mesh.Generation) { t.seen = g }
 func (t *Tracker) SetWildcard(on bool) { t.wildcard = on }
 
 // Add adds a name to those asked for; false when it was there already.
-func (t *Tracker) Add(name mesh.Name) bool {
-	if t.Named(name) {
-		return false
-	}
-	if t.names == nil {
-		t.names = make(map[mesh.Name]struct{})
-	}
-	t.names[name] = struct{}{}
-	return true
+func (t *Tracker) Add(name mesh.Name) (added bool) {
+	t.names, added = t.names.with(name)
+	return added
 }
 
 // Remove takes a name back; false when it was not there.
-func (t *Tracker) Remove(name mesh.Name) bool {
-	if !t.Named(name) {
-		return false
-	}
-	if delete(t.names, name); len(t.names) == 0 {
-		t.names = nil
-	}
-	return true
+func (t *Tracker) Remove(name mesh.Name) (removed bool) {
+	t.names, removed = t.names.without(name)
+	return removed
 }
 
 // Ask makes a name due because the node asks for it, whatever it holds. held
@@ -183,9 +149,17 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 // Drop forgets that a name is an exception: it is no longer subscribed to, or
 // there is nothing that could be sent for it.
 func (t *Tracker) Drop(name mesh.Name) {
-	if e, ok := t.exceptions[name]; ok {
-		t.clear(name, e)
+	e, ok := t.exceptions[name]
+	if !ok {
+		return
 	}
+	if f := t.flight; f != nil && e.nonce == f.nonce {
+		if f.dropped == nil {
+			f.dropped = make(map[mesh.Name]struct{})
+		}
+		f.dropped[name] = struct{}{}
+	}
+	t.clear(name, e)
 }
 
 // retryOthers makes due again what was refused together with a name that has
@@ -229,28 +203,12 @@ func (t *Tracker) Sendable() bool {
 	return t.due > 0 && (t.flight == nil || t.urgent)
 }
 
-// InFlight tells whether a response waits for its answer, and since when. One
-// that was overtaken counts: overtaking does not give the node more time.
-func (t *Tracker) InFlight() (since time.Time, nonce uint64, ok bool) {
-	if t.flight == nil {
-		return time.Time{}, 0, false
-	}
-	return t.waiting(), t.flight.nonce, true
-}
-
-func (t *Tracker) waiting() time.Time {
-	if t.waitingSince.IsZero() {
-		return t.flight.at
-	}
-	return t.waitingSince
-}
-
 // Due gives the names to send next, in no order; what a response in flight
 // carries is among them, since the next one overtakes it. Names that only get
-// another try after a refusal come when no others are due.
+// another try after a refusal come alone: after the next ACK, or when no others are due.
 func (t *Tracker) Due() []mesh.Name {
 	out := make([]mesh.Name, 0, t.due)
-	for _, retry := range []bool{false, true} {
+	for _, retry := range []bool{t.retryTurn, !t.retryTurn} {
 		for name, e := range t.exceptions {
 			if (e.phase == due || e.phase == sent) && e.retry == retry {
 				out = append(out, name)
@@ -276,6 +234,9 @@ func (t *Tracker) Lacks(name mesh.Name) bool {
 	return ok
 }
 
+// Since is when what the node holds of a name that it lacks went out of date.
+func (t *Tracker) Since(name mesh.Name) time.Time { return t.exceptions[name].since }
+
 // Refused tells whether the last answer was a refusal of what is still current.
 func (t *Tracker) Refused() bool {
 	if t.refusedHeld {
@@ -294,98 +255,6 @@ func (t *Tracker) Refused() bool {
 func (t *Tracker) Expects(name mesh.Name) bool {
 	e, ok := t.exceptions[name]
 	return !ok || e.held != "" || e.nonce != 0 || e.asked
-}
-
-func (t *Tracker) giveUp() {
-	if t.flight == nil {
-		return
-	}
-	for _, c := range t.flight.carried {
-		if e, ok := t.exceptions[c.Name]; ok && e.phase == sent {
-			t.setDue(c.Name, e, true)
-		}
-	}
-	t.flight = nil
-}
-
-// Sent records a response, which may carry nothing (a probe). Names that are no
-// exceptions may be among those carried; they stay held.
-func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
-	t.giveUp()
-	t.urgent, t.sentAt = false, at
-	if t.waitingSince.IsZero() {
-		t.waitingSince = at
-	}
-	t.flight = &flight{nonce: nonce, at: at, carried: carried}
-	for _, c := range carried {
-		if e, ok := t.exceptions[c.Name]; ok {
-			if e.phase == due {
-				t.due--
-			}
-			e.phase, e.retry, e.want, e.nonce = sent, false, c.Version, nonce
-			e.unsure = e.unsure || c.Version != e.held
-			t.exceptions[c.Name] = e
-			t.flight.news = true
-		}
-	}
-}
-
-// Ack takes the ACK of a response; false when it is not the one in flight.
-func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
-	f := t.flight
-	if f == nil || f.nonce != nonce {
-		return false
-	}
-	t.flight, t.ackedAt, t.waitingSince = nil, at, time.Time{}
-	t.refusedHeld, t.unproven = false, false
-	for _, c := range f.carried {
-		e, ok := t.exceptions[c.Name]
-		switch {
-		case !ok:
-		case e.phase == sent && e.nonce == nonce:
-			t.clear(c.Name, e)
-		case e.nonce == nonce: // due again meanwhile
-			e.held, e.unsure = c.Version, false
-			t.exceptions[c.Name] = e
-		}
-	}
-	return true
-}
-
-// Nack takes the refusal of a response; false when it is not the one in
-// flight. What was new in it counts as refused, except what is due again. When
-// nothing was new (a probe, a repeated resource), all of it is, and the type as
-// such until the next ACK: a NACK at the held version is still a NACK.
-func (t *Tracker) Nack(nonce uint64, at time.Time, version mesh.Version, message string) bool {
-	f := t.flight
-	if f == nil || f.nonce != nonce {
-		return false
-	}
-	t.flight, t.waitingSince = nil, time.Time{}
-	t.nack = &refusal{at: at, message: message, version: version, nonce: nonce}
-	for _, c := range f.carried {
-		if e, ok := t.exceptions[c.Name]; ok && e.phase == sent && e.nonce == nonce {
-			e.phase, e.asked = refused, false
-			t.exceptions[c.Name] = e
-		}
-	}
-	if !f.news {
-		t.refusedHeld = true
-		t.refuse(f, at)
-	}
-	return true
-}
-
-func (t *Tracker) refuse(f *flight, at time.Time) {
-	for _, c := range f.carried {
-		if _, ok := t.exceptions[c.Name]; ok || !t.Wants(c.Name) {
-			continue // it has changed, or is not subscribed to any more
-		}
-		if t.exceptions == nil {
-			t.exceptions = make(map[mesh.Name]exception)
-		}
-		t.exceptions[c.Name] = exception{phase: refused, held: c.Version, want: c.Version, nonce: f.nonce, since: at}
-	}
 }
 
 // DropUnnamed forgets the exceptions that only the wildcard covered.

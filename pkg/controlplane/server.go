@@ -74,7 +74,7 @@ func New(c Config) *Server {
 	})
 	s.refresh = refresh.New(refresh.Config{
 		Nodes: nodes{s.xds}, Services: s.loop, Reader: c.Source, Reconciler: s.loop,
-		Logger: c.Logger.Named("refresh"), Registerer: c.Registry,
+		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
 		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,

@@ -1,14 +1,16 @@
 package kube
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/kubetest"
 )
 
 // relay passes TCP connections on, until a generation of them goes dead: then
@@ -19,6 +21,8 @@ type relay struct {
 	work   sync.WaitGroup
 	// dead is the newest generation that is dead; connections begun later are of the next one.
 	dead, next atomic.Int64
+	// stillborn is how many more connections are dead from their beginning.
+	stillborn atomic.Int64
 	// refuse makes every new connection dead at once, too.
 	refuse atomic.Bool
 
@@ -66,7 +70,7 @@ func (r *relay) accept() {
 		r.conns = append(r.conns, in, out)
 		r.mu.Unlock()
 		generation := r.next.Load()
-		if r.refuse.Load() {
+		if r.refuse.Load() || r.stillborn.Add(-1) >= 0 {
 			generation = 0
 		}
 		r.work.Go(func() { r.pass(in, out, generation) })
@@ -92,25 +96,44 @@ func (r *relay) pass(from, to net.Conn, generation int64) {
 
 // Connections die without a word, and the server is gone for a while.
 func TestSilentOutage(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	way := newRelay(t, a.address)
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	way := newRelay(t, a.Address)
 	r := run(t, newSource(t, "http://"+way.l.Addr().String()))
 	r.is(true, true, "")
 	way.kill(true)
 	r.is(true, false, "no answer from "+way.l.Addr().String()+" in time")
-	a.put(svc("a", 81))
+	a.Put(kubetest.Service("a", 81))
 	way.refuse.Store(false)
 	r.is(true, true, "")
 	r.holds("Service default/a :81")
 }
 
+// The outage ends while the feeds connect anew: some of them, and the probe, do
+// so too early and get a dead connection, others get a good one.
+func TestSilentOutageEndsWhileConnecting(t *testing.T) {
+	for stillborn := int64(1); stillborn < 7; stillborn++ {
+		t.Run(fmt.Sprint(stillborn), func(t *testing.T) {
+			t.Parallel()
+			a := kubetest.NewServer(t)
+			a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.1"))
+			way := newRelay(t, a.Address)
+			r := run(t, newSource(t, "http://"+way.l.Addr().String()))
+			r.is(true, true, "")
+			way.stillborn.Store(stillborn)
+			way.kill(false)
+			a.Put(kubetest.Service("a", 81), kubetest.Slice("a-1", "a", "10.0.0.2"), kubetest.Node("n"))
+			r.holds("EndpointSlice default/a-1 [10.0.0.2]", "Node n", "Service default/a :81")
+		})
+	}
+}
+
 // Only the connections of now die, and a new one would work. Over HTTP/2 the
 // probe shares the connection of the watches, and finds out.
 func TestDeadConnection(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	secure := httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	secure := httptest.NewUnstartedServer(a)
 	secure.EnableHTTP2 = true
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
@@ -119,13 +142,11 @@ func TestDeadConnection(t *testing.T) {
 	r := run(t, newSource(t, "https://"+way.l.Addr().String()+", insecure-skip-tls-verify: true"))
 	r.is(true, true, "")
 	way.kill(false)
-	a.put(svc("a", 81))
+	a.Put(kubetest.Service("a", 81))
 	r.holds("Service default/a :81")
 	r.is(true, true, "")
 	r.stop()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.protocol != "HTTP/2.0" {
-		t.Errorf("requests came by %s, want HTTP/2.0", a.protocol)
+	if p := a.Protocol(); p != "HTTP/2.0" {
+		t.Errorf("requests came by %s, want HTTP/2.0", p)
 	}
 }

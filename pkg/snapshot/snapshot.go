@@ -75,19 +75,22 @@ func (c *change) from(e *entry) {
 	c.shapedBy, c.seenBy = e.res.ShapedBy, e.res.For
 }
 
-// before gives the version that a view saw before the change; exact is false
-// when nobody had asked for the view's form, and the version is a guess.
-func (c *change) before(v mesh.View) (version mesh.Version, exact bool) {
+// unknown is the version of a form that nobody had asked for when it went: a
+// reader may have made it later, from an older snapshot.
+const unknown mesh.Version = "unknown"
+
+// before gives the version that a view saw before the change.
+func (c *change) before(v mesh.View) mesh.Version {
 	if c.was == "" || c.seenBy != mesh.ListenersAny && c.seenBy != v.Listeners {
-		return "", true
+		return ""
 	}
 	if key := v.Mask(c.shapedBy); key != (mesh.View{}) {
 		if version, ok := c.wasShapes[key]; ok {
-			return version, true
+			return version
 		}
-		return c.was, false
+		return unknown
 	}
-	return c.was, true
+	return c.was
 }
 
 func (c *collection) entry(name mesh.Name) *entry {

@@ -100,7 +100,7 @@ func (sn *session) configs(contents bool) []*statusv3.ClientConfig_GenericXdsCon
 	for _, t := range acks.Types() {
 		tr := acks.Type(t)
 		names := make(map[mesh.Name]struct{}, len(tr.Names()))
-		for name := range tr.Names() {
+		for _, name := range tr.Names() {
 			names[name] = struct{}{}
 		}
 		for _, name := range tr.Lacking() {
@@ -168,11 +168,14 @@ func statuses(s ack.ResourceState, exists bool) (statusv3.ConfigStatus, adminv3.
 // shownNode is what CSDS gives of a node: not what Envoy lists of its own abilities.
 func shownNode(n *corev3.Node) *corev3.Node {
 	out := &corev3.Node{
-		Id: n.GetId(), Cluster: n.GetCluster(), Metadata: n.GetMetadata(), Locality: n.GetLocality(), UserAgentName: n.GetUserAgentName(),
+		Id: n.GetId(), Cluster: cut(n.GetCluster()), Metadata: n.GetMetadata(), UserAgentName: cut(n.GetUserAgentName()),
+	}
+	if l := n.GetLocality(); l != nil {
+		out.Locality = &corev3.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: cut(l.GetSubZone())}
 	}
 	switch v := n.GetUserAgentVersionType().(type) {
 	case *corev3.Node_UserAgentVersion:
-		out.UserAgentVersionType = v
+		out.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: cut(v.UserAgentVersion)}
 	case *corev3.Node_UserAgentBuildVersion:
 		out.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{
 			UserAgentBuildVersion: &corev3.BuildVersion{Version: v.UserAgentBuildVersion.GetVersion()},

@@ -42,7 +42,7 @@ func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 	}
 	out := Node{
 		ID:     mesh.NodeID(n.GetId()),
-		Client: strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n)),
+		Client: cut(strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n))),
 		Active: n.GetUserAgentName() == DataplaneUserAgent,
 		proto:  shownNode(n),
 		View: mesh.View{
@@ -55,6 +55,9 @@ func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 		out.View.Listeners = mesh.ListenersSocket
 	}
 	if err := out.metadata(n.GetMetadata().GetFields()); err != nil {
+		return Node{}, err
+	}
+	if err := out.check(); err != nil {
 		return Node{}, err
 	}
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -53,7 +54,7 @@ func (s *Server) serve(stream grpc.ServerStream, t transport) error {
 }
 
 func (s *Server) run(stream grpc.ServerStream, t transport) error {
-	request, n, err := t.recv()
+	request, n, err := s.first(t)
 	if err != nil {
 		return ended(err)
 	}
@@ -79,6 +80,28 @@ func (s *Server) run(stream grpc.ServerStream, t transport) error {
 	sn.close(reason, err)
 	return err
 }
+
+// first waits for a stream's first request, or for Shutdown.
+func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
+	type message struct {
+		request ads.Request
+		node    *corev3.Node
+		err     error
+	}
+	arrived := make(chan message, 1)
+	go func() { // ends at the latest when the handler has returned
+		r, n, err := t.recv()
+		arrived <- message{r, n, err}
+	}()
+	select {
+	case m := <-arrived:
+		return m.request, m.node, m.err
+	case <-s.draining:
+		return ads.Request{}, nil, errStopping
+	}
+}
+
+var errStopping = status.Error(codes.Unavailable, "the server is stopping")
 
 func (s *Server) newSession(ctx context.Context, node Node, t transport, own snapshot.Own) *session {
 	sn := &session{
@@ -127,6 +150,10 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 	}
 	for {
 		now := time.Now()
+		sn.lookElsewhere()
+		if reason := sn.core.Tick(now); reason != "" {
+			return reason, sn.closed(reason)
+		}
 		if r := sn.core.Next(now); r != nil {
 			responses <- r // never blocks: the sender has none
 			sn.noteSent(r)
@@ -152,11 +179,7 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 			// Also for those who are not woken: the log must not outrun them.
 			sn.core.Published(sn.reader.View())
 		case <-sn.server.draining:
-			return "", status.Error(codes.Unavailable, "the server is stopping")
-		}
-		sn.lookElsewhere()
-		if reason := sn.core.Tick(time.Now()); reason != "" {
-			return reason, sn.closed(reason)
+			return "", errStopping
 		}
 	}
 }
@@ -165,7 +188,7 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 func (sn *session) closed(reason ads.CloseReason) error {
 	if reason == ads.CloseTooManyNames {
 		return refusal(RefusedNames, codes.ResourceExhausted,
-			"resource_names: more than %d on one stream (--max-subscriptions)", sn.server.cfg.MaxNames)
+			"stream closed: %s: more than %d names, or 64 types (--max-subscriptions)", reason, sn.server.cfg.MaxNames)
 	}
 	return status.Errorf(codes.Unavailable, "stream closed: %s", reason)
 }
@@ -180,6 +203,7 @@ func receive(ctx context.Context, t transport, requests chan<- ads.Request, rece
 		select {
 		case requests <- r:
 		case <-ctx.Done():
+			received <- ctx.Err() // the owner may be there still, and hears of it only here
 			return
 		}
 	}
@@ -193,6 +217,9 @@ func send(stream grpc.ServerStream, delta bool, responses <-chan *ads.Response, 
 
 // request hands a request to the core, and what came of it to the log and the metrics.
 func (sn *session) request(r ads.Request) error {
+	if err := check(r); err != nil {
+		return err
+	}
 	now := time.Now()
 	out := sn.core.Request(r, now)
 	for _, c := range sn.core.TakeInterest() {
@@ -258,7 +285,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		if tr.Wildcard() {
 			sn.reader.SubscribeAll(t, false)
 		}
-		for name := range tr.Names() {
+		for _, name := range tr.Names() {
 			sn.reader.Unsubscribe(t, name)
 		}
 	}

@@ -46,7 +46,7 @@ func (t transport) recvSotW() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 	}, m.GetNode(), nil
 }
 
@@ -57,7 +57,7 @@ func (t transport) recvDelta() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
 		Initial: m.GetInitialResourceVersions(),
 	}, m.GetNode(), nil

@@ -44,7 +44,7 @@ func (f *fake) CloseIdle()                                      { f.quiet = true
 func (f *fake) Retire(time.Duration)                            { f.retired = true }
 func (f *fake) Close()                                          { f.retired = true }
 func (w *world) Count(string, mesh.EndpointKey, discovery.Load) {}
-func (w *world) Distrust(string) { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
+func (w *world) Distrust(string)                                { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
 
 func (w *world) asked() int { w.mu.Lock(); defer w.mu.Unlock(); return w.distrusted }
 
@@ -356,5 +356,30 @@ func TestContextEnds(t *testing.T) {
 		if _, err := c.Acquire(ctx, endpoints.Request{}); upstream.ReasonOf(err) != upstream.Deadline {
 			t.Errorf("%v", err)
 		}
+	})
+}
+
+// With nothing else to use, a long outage must not outlast itself by its back-off.
+func TestLastResortIsTriedEverySecond(t *testing.T) {
+	in(t, func(w *world) {
+		c := w.put(listed(a), listed(b))
+		w.kill(a, true)
+		w.kill(b, true)
+		for range 600 {
+			_, _ = w.request(c)
+			pass(100 * time.Millisecond)
+		}
+		if n := w.probesOf(a); n < 50 || n > 100 {
+			t.Errorf("%d trials in a minute", n)
+		}
+		w.kill(b, false)
+		began := time.Now()
+		for time.Since(began) < 1500*time.Millisecond {
+			if got, err := w.request(c); err == nil && got == b {
+				return
+			}
+			pass(50 * time.Millisecond)
+		}
+		t.Errorf("not used again %s after it came back", time.Since(began))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -45,11 +46,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Dial tells whether the failure was one of reaching the endpoint, which ejects it.
 func (r Reason) Dial() bool {
-	switch r {
-	case ConnectRefused, ConnectTimeout, ConnectUnroutable, ConnectFailed:
-		return true
-	}
-	return false
+	return r == ConnectRefused || r == ConnectTimeout || r == ConnectUnroutable || r == ConnectFailed
 }
 
 // ReasonOf gives the reason in err; ProtocolError for an error that has none.
@@ -109,6 +106,8 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 	switch {
 	case ctx.Err() != nil:
 		e.Reason = ctxReason(ctx)
+	case isStream && stream.Code == http2.ErrCodeCancel && deadlineNear(ctx):
+		e.Reason = Deadline
 	case e.Unsent && isStream:
 		e.Reason = StreamRefused
 	case isStream && stream.Code == http2.ErrCodeProtocol:
@@ -119,6 +118,13 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 		e.Reason = ProtocolError
 	}
 	return e
+}
+
+// deadlineNear tells whether ctx ends so soon that a peer which knows the
+// deadline too (gRPC servers do) may have ended the stream for it already.
+func deadlineNear(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && time.Until(d) <= 50*time.Millisecond
 }
 
 // notSent are the texts of errors of Go's HTTP/2 client that it does not

@@ -262,6 +262,7 @@ func (c *checks) refusals(m *model, r *ads.Response, tc *typeChecks) {
 		if len(tc.refused) > 0 && !tc.moved {
 			m.fail("%s is sent again after a refusal, and nothing has changed", r.Type.Short())
 		}
+		clear(tc.refused) // all of it is in the hands of the client again
 		return
 	}
 	for _, b := range r.Resources {

@@ -18,7 +18,9 @@ func FuzzStream(f *testing.F) {
 // TestStreamProperty is the same in ordinary test runs, with other bytes each time.
 func TestStreamProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		runModel(t, rapid.SliceOfN(rapid.Byte(), 50, 600).Draw(t, "input"))
+		for range 10 {
+			runModel(t, rapid.SliceOfN(rapid.Byte(), 50, 600).Draw(t, "input"))
+		}
 	})
 }
 

@@ -54,7 +54,7 @@ func (s *Stream) compose(t mesh.Type, removals bool, now time.Time) *Response {
 		}
 		return nil
 	}
-	c := s.gather(t, tr, sorted(tr.Due()), removals)
+	c := s.gather(t, tr, sorted(tr.Due()), removals, now)
 	if c.empty() && !removals {
 		return nil
 	}
@@ -70,8 +70,7 @@ type content struct {
 	resources []*snapshot.Body
 	removed   []string
 	// carried are the due names that this response settles.
-	carried     []ack.Carried
-	publishedAt time.Time
+	carried []ack.Carried
 }
 
 func (c *content) empty() bool { return len(c.carried) == 0 }
@@ -82,7 +81,7 @@ func (c *content) add(b *snapshot.Body) {
 }
 
 // gather picks what of the due names goes into the next response.
-func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removals bool) content {
+func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removals bool, now time.Time) content {
 	var c content
 	var absent []mesh.Name
 	size := 0
@@ -102,8 +101,19 @@ func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removal
 		s.makeWhole(t, tr, &c, removals)
 	case removals:
 		s.tellAbsence(tr, &c, absent, size)
+	case s.starved(tr, absent, now):
+		c = content{} // the others stay due
+		s.tellAbsence(tr, &c, absent, 0)
 	}
 	return c
+}
+
+// starved tells whether an absence has waited for so long that others must not
+// go before it any more: where something changes all the time it would wait for ever.
+func (s *Stream) starved(tr *ack.Tracker, absent []mesh.Name, now time.Time) bool {
+	return s.cfg.Delta && slices.ContainsFunc(absent, func(name mesh.Name) bool {
+		return now.Sub(tr.Since(name)) > s.cfg.Policy.AckTimeout/2
+	})
 }
 
 // fieldBytes is at least what a field of a message costs beside its value.
@@ -144,12 +154,8 @@ func (s *Stream) subscribed(t mesh.Type, tr *ack.Tracker) []*snapshot.Body {
 	if tr.Wildcard() {
 		return s.view.All(t)
 	}
-	names := make([]mesh.Name, 0, len(tr.Names()))
-	for name := range tr.Names() {
-		names = append(names, name)
-	}
-	out := make([]*snapshot.Body, 0, len(names))
-	for _, name := range sorted(names) {
+	out := make([]*snapshot.Body, 0, len(tr.Names()))
+	for _, name := range tr.Names() {
 		if b := s.view.Body(t, name); b != nil {
 			out = append(out, b)
 		}

@@ -36,7 +36,7 @@ const (
 	CloseSendBlocked CloseReason = "send_blocked"
 	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
-	// CloseTooManyNames: the client subscribes to more names than MaxNames.
+	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
 )
 
@@ -278,20 +278,22 @@ func (s *Stream) parseNonce(text string) uint64 {
 }
 
 func sorted(names []mesh.Name) []mesh.Name {
-	slices.SortFunc(names, func(a, b mesh.Name) int { return strings.Compare(a.Value(), b.Value()) })
+	slices.SortFunc(names, compareNames)
 	return names
 }
+
+func compareNames(a, b mesh.Name) int { return strings.Compare(a.Value(), b.Value()) }
 
 // ResendAll makes everything that the client subscribes to go out again, or
 // only what is called name unless that is "". It reports whether there is any.
 func (s *Stream) ResendAll(name string, now time.Time) bool {
-	any := false
+	sent := false
 	for t := range s.types {
 		for _, b := range s.subscribed(t, s.acks.Type(t)) {
 			if name == "" || b.Name.Value() == name {
-				any = s.Resend(t, b.Name, now) || any
+				sent = s.Resend(t, b.Name, now) || sent
 			}
 		}
 	}
-	return any
+	return sent
 }
