@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,7 +48,8 @@ type System struct {
 //	subscribe TYPE [NAMES…] [held=(NAMES…)]  held: as initial_resource_versions, with the versions this transcript saw last
 //	unsubscribe TYPE NAMES…
 //	ack [#N] [subscribe=(…)] [unsubscribe=(…)]   the response #N, else the oldest unanswered one
-//	nack [#N] [MESSAGE…]
+//	nack [#N] [MESSAGE…] [version=new]    new: with the version refused, as some clients do, instead of the one held
+//	refuse TYPE [MESSAGE…]                a NACK of the type with a nonce never issued and no names
 //	resend TYPE                              the last request's subscription again, with a nonce never issued
 //	pause                                    stops reading the stream, after at most one more response
 //	resume
@@ -126,6 +128,12 @@ func (s *transcript) do(d *datadriven.TestData) (string, error) {
 		return "", s.request(stream, c)
 	case "ack", "nack":
 		return "", stream.answer(c)
+	case "refuse":
+		t, words, err := c.typeAndNames()
+		if err == nil {
+			stream.Send(Request{Type: t, Nonce: "never issued", Error: cmp.Or(strings.Join(words, " "), "refused")})
+		}
+		return "", err
 	case "pause":
 		stream.Pause()
 		return "", nil

@@ -20,7 +20,7 @@ import (
 )
 
 // service is one discovery service and the type that its streams are bound to,
-// "" for the aggregated one ("The four variants of the xDS transport protocol").
+// "" for the aggregated one ("Four Variants").
 type service struct {
 	desc *grpc.ServiceDesc
 	typ  mesh.Type
