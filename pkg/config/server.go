@@ -78,7 +78,7 @@ func DefaultServer() Server {
 		MaxSubscriptions:    100_000,
 		MaxNodeStreams:      1000,
 		MaxNodeBytes:        64 << 10,
-		MaxRequestBytes:     4 << 20,
+		MaxRequestBytes:     32 << 20, // a reconnecting client names all that it holds
 		Log:                 Log{Level: "info", Format: "text"},
 	}
 }
