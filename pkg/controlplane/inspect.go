@@ -11,6 +11,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/xds"
 )
 
 // Audit implements admin.Auditor.
@@ -74,7 +75,7 @@ func (s *Server) Resources(ctx context.Context, q admin.Query) ([]admin.Resource
 
 func shown(v snapshot.View, t mesh.Type, b *snapshot.Body) admin.Resource {
 	r := admin.Resource{Name: b.Name.Value(), Version: b.Version}
-	if t != mesh.TypeSecret {
+	if t != xds.TypeSecret {
 		r.Body = b.Value()
 	}
 	if at, cause, ok := v.Cause(t, b.Name); ok {

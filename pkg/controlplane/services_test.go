@@ -29,6 +29,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/static"
+	"github.com/freshmesh/freshmesh/pkg/xds"
 )
 
 const patience = 10 * time.Second
@@ -73,7 +74,7 @@ func TestStaticResources(t *testing.T) {
 	manifests.Service("echo", "10.0.0.1:8080")
 	const echo = "echo.default.svc.cluster.local:8080"
 	save(t, dir, "a.yaml", "'@type': "+string(runtimeType)+"\nname: rt\nlayer: {a: 1}\n---\n"+
-		"'@type': "+string(mesh.TypeSecret)+"\nname: key\ngeneric_secret: {secret: {inline_string: confidential}}\n---\n"+
+		"'@type': "+string(xds.TypeSecret)+"\nname: key\ngeneric_secret: {secret: {inline_string: confidential}}\n---\n"+
 		"'@type': "+string(mesh.TypeCluster)+"\nname: "+echo+"\nalt_stat_name: from a file\nconect_timeout: 1s\n")
 	control := meshtest.StartControl(t, manifests.Source(), meshtest.Policy, func(c *controlplane.Config) {
 		c.Static = static.New(static.Config{Dir: dir})
@@ -87,7 +88,7 @@ func TestStaticResources(t *testing.T) {
 	if got := meshtest.Get(t, control.Admin, "/resources?type="+string(runtimeType)); !strings.Contains(got, `"a": 1`) {
 		t.Errorf("runtime: %s", got)
 	}
-	if got := meshtest.Get(t, control.Admin, "/resources?type="+string(mesh.TypeSecret)); strings.Contains(got, "confidential") || !strings.Contains(got, `"key"`) {
+	if got := meshtest.Get(t, control.Admin, "/resources?type="+string(xds.TypeSecret)); strings.Contains(got, "confidential") || !strings.Contains(got, `"key"`) {
 		t.Errorf("a secret is to be named and not shown: %s", got)
 	}
 	var problems []string
@@ -213,6 +214,7 @@ func (r *reflected) services() []string {
 func (r *reflected) service(name string) protoreflect.ServiceDescriptor {
 	r.t.Helper()
 	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	var needed []string
 	add := func(response *reflectionv1.ServerReflectionResponse) {
 		for _, raw := range response.GetFileDescriptorResponse().GetFileDescriptorProto() {
 			file := &descriptorpb.FileDescriptorProto{}
@@ -221,16 +223,15 @@ func (r *reflected) service(name string) protoreflect.ServiceDescriptor {
 			}
 			if !seen[file.GetName()] {
 				seen[file.GetName()] = true
-				set.File = append(set.File, file)
+				set.File, needed = append(set.File, file), append(needed, file.GetDependency()...)
 			}
 		}
 	}
 	add(r.ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}))
-	for i := 0; i < len(set.GetFile()); i++ {
-		for _, dependency := range set.GetFile()[i].GetDependency() {
-			if !seen[dependency] {
-				add(r.ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileByFilename{FileByFilename: dependency}}))
-			}
+	for len(needed) > 0 {
+		name := needed[0]
+		if needed = needed[1:]; !seen[name] {
+			add(r.ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileByFilename{FileByFilename: name}}))
 		}
 	}
 	files, err := protodesc.NewFiles(set)

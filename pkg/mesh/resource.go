@@ -17,9 +17,6 @@ const (
 	TypeRoute    Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 )
 
-// TypeSecret is served where static resources hold any; its contents are shown to nobody else.
-const TypeSecret Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-
 // GeneratedTypes are the types that freshmesh generates, in make-before-break
 // order (xDS protocol, "Eventual consistency considerations").
 var GeneratedTypes = [...]Type{TypeCluster, TypeEndpoint, TypeListener, TypeRoute}

@@ -127,7 +127,7 @@ func (sn *session) config(t mesh.Type, name mesh.Name, contents bool) *statusv3.
 	if at, _, ok := view.Cause(t, name); ok {
 		out.LastUpdated = timestamppb.New(at)
 	}
-	if body != nil && contents && t != mesh.TypeSecret {
+	if body != nil && contents && t != TypeSecret {
 		out.XdsConfig = &anypb.Any{TypeUrl: string(t), Value: body.Value()}
 	}
 	if state.Stage == ack.Held && body == nil && !sn.core.TellsAbsence(t) {

@@ -12,6 +12,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -143,7 +144,7 @@ func TestClientStatusOfSeveralStreams(t *testing.T) {
 func TestClientStatusSelection(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		r.put(xdstest.Resource(mesh.TypeEndpoint, "a", "v1"), mesh.Resource{Type: mesh.TypeSecret, Name: "key", Body: []byte("\n\x03key")})
+		r.put(xdstest.Resource(mesh.TypeEndpoint, "a", "v1"), mesh.Resource{Type: xds.TypeSecret, Name: "key", Body: []byte("\n\x03key")})
 		for _, id := range []string{"web-1", "web-2", "db-1"} {
 			s := r.open(xdstest.Delta, id)
 			s.Subscribe(mesh.TypeEndpoint, "a")
@@ -192,10 +193,10 @@ func TestClientStatusSelection(t *testing.T) {
 			}
 		}
 		s := r.open(xdstest.Delta, "tls")
-		s.Send(xdstest.Request{Type: mesh.TypeSecret, Subscribe: []string{"key"}})
+		s.Send(xdstest.Request{Type: xds.TypeSecret, Subscribe: []string{"key"}})
 		synctest.Wait()
 		got := r.csds(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "tls"}}}}})
-		if want := []string{"tls " + string(mesh.TypeSecret) + " key STALE REQUESTED"}; !cmp.Equal(got, want) {
+		if want := []string{"tls " + string(xds.TypeSecret) + " key STALE REQUESTED"}; !cmp.Equal(got, want) {
 			t.Errorf("a secret: %q, want %q", got, want)
 		}
 	})

@@ -4,20 +4,23 @@ import (
 	"context"
 	"strings"
 
-	clusterservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
-	extensionservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
-	listenerservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
-	routeservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
-	runtimeservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
-	secretservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extensionv3 "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// TypeSecret is served where static resources hold any; its contents are shown to nobody but the nodes.
+const TypeSecret mesh.Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
 // service is one discovery service and the type that its streams are bound to,
 // "" for the aggregated one ("Four Variants").
@@ -31,16 +34,16 @@ type service struct {
 func services() []service {
 	return []service{
 		{&discoveryv3.AggregatedDiscoveryService_ServiceDesc, ""},
-		{&clusterservicev3.ClusterDiscoveryService_ServiceDesc, mesh.TypeCluster},
-		{&endpointservicev3.EndpointDiscoveryService_ServiceDesc, mesh.TypeEndpoint},
-		{&endpointservicev3.LocalityEndpointDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"},
-		{&listenerservicev3.ListenerDiscoveryService_ServiceDesc, mesh.TypeListener},
-		{&routeservicev3.RouteDiscoveryService_ServiceDesc, mesh.TypeRoute},
-		{&routeservicev3.ScopedRoutesDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"},
-		{&routeservicev3.VirtualHostDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.route.v3.VirtualHost"},
-		{&secretservicev3.SecretDiscoveryService_ServiceDesc, mesh.TypeSecret},
-		{&runtimeservicev3.RuntimeDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.service.runtime.v3.Runtime"},
-		{&extensionservicev3.ExtensionConfigDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"},
+		{&clusterv3.ClusterDiscoveryService_ServiceDesc, mesh.TypeCluster},
+		{&endpointv3.EndpointDiscoveryService_ServiceDesc, mesh.TypeEndpoint},
+		{&endpointv3.LocalityEndpointDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"},
+		{&listenerv3.ListenerDiscoveryService_ServiceDesc, mesh.TypeListener},
+		{&routev3.RouteDiscoveryService_ServiceDesc, mesh.TypeRoute},
+		{&routev3.ScopedRoutesDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"},
+		{&routev3.VirtualHostDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.route.v3.VirtualHost"},
+		{&secretv3.SecretDiscoveryService_ServiceDesc, TypeSecret},
+		{&runtimev3.RuntimeDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.service.runtime.v3.Runtime"},
+		{&extensionv3.ExtensionConfigDiscoveryService_ServiceDesc, "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"},
 	}
 }
 
@@ -61,13 +64,21 @@ func (s *Server) bind(svc service) *grpc.ServiceDesc {
 		bound.Methods = append(bound.Methods, grpc.MethodDesc{MethodName: m.MethodName, Handler: s.fetch(m.MethodName)})
 	}
 	for _, d := range svc.desc.Streams {
-		delta := strings.HasPrefix(d.StreamName, "Delta")
-		d.Handler = func(_ any, stream grpc.ServerStream) error {
-			return s.serve(stream, transport{stream: stream, delta: delta, only: svc.typ})
-		}
+		d.Handler = binding{server: s, delta: strings.HasPrefix(d.StreamName, "Delta"), only: svc.typ}.serve
 		bound.Streams = append(bound.Streams, d)
 	}
 	return &bound
+}
+
+// binding is what a stream's method says of it.
+type binding struct {
+	server *Server
+	delta  bool
+	only   mesh.Type
+}
+
+func (b binding) serve(_ any, stream grpc.ServerStream) error {
+	return b.server.serve(stream, transport{stream: stream, delta: b.delta, only: b.only})
 }
 
 // fetch refuses the REST variant: a client that polls cannot be known to be current.
