@@ -34,7 +34,10 @@ type Stream struct {
 	// ConnectedAt is when the stream was opened, ConfirmedAt the last valid ACK
 	// or NACK on it (the zero time before the first).
 	ConnectedAt, ConfirmedAt time.Time
-	types                    map[mesh.Type]*Tracker
+	// Elsewhere is when another stream of the node last confirmed another type,
+	// where each of its streams has one type; zero otherwise.
+	Elsewhere time.Time
+	types     map[mesh.Type]*Tracker
 }
 
 // NewStream begins at now.
@@ -78,6 +81,9 @@ func Withholds(t mesh.Type) bool { return t == mesh.TypeCluster || t == mesh.Typ
 
 // confirmedSince tells whether another type was acknowledged at or after a time.
 func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
+	if !s.Elsewhere.IsZero() && !s.Elsewhere.Before(at) {
+		return true
+	}
 	for other, tr := range s.types {
 		if other != t && !tr.ackedAt.Before(at) && !tr.ackedAt.IsZero() {
 			return true

@@ -134,6 +134,9 @@ type ResourceName struct {
 	Name string
 }
 
+// String gives "cds echo".
+func (r ResourceName) String() string { return r.Type.Short() + " " + r.Name }
+
 // Update is one step of translation: what is new or different, and what is gone.
 // No name is in both, and none is twice in either.
 type Update struct {

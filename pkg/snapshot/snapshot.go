@@ -18,6 +18,15 @@ type Snapshot struct {
 // Generation counts the changes up to this snapshot.
 func (s *Snapshot) Generation() mesh.Generation { return s.generation }
 
+// Resource gives a resource as it was published, and false where there is none.
+func (s *Snapshot) Resource(name mesh.ResourceName) (mesh.Resource, bool) {
+	e := s.types[name.Type].entry(mesh.Intern(name.Name))
+	if e == nil {
+		return mesh.Resource{}, false
+	}
+	return e.res, true
+}
+
 const shards = 256
 
 var shardSeed = maphash.MakeSeed()
