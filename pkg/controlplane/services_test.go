@@ -139,19 +139,13 @@ func TestStaticListenerWins(t *testing.T) {
 	})
 	synced(t, control)
 	conn := connect(t, control.XDS)
-	listeners := func() string {
-		s := xdstest.Open(t, conn, xdstest.Delta, &corev3.Node{Id: "n", UserAgentName: "envoy"})
-		defer s.Close()
-		s.Subscribe(mesh.TypeListener)
-		return s.Expect().String()
-	}
-	if got := listeners(); got != "lds +outbound@" {
-		t.Errorf("without static resources: %q", got)
-	}
+	envoy := xdstest.Open(t, conn, xdstest.Delta, &corev3.Node{Id: "e", UserAgentName: "envoy"})
+	envoy.Subscribe(mesh.TypeListener)
+	envoy.ExpectAcked("lds +outbound@")
 	save(t, dir, "a.yaml", "'@type': "+string(mesh.TypeListener)+"\nname: outbound\nstat_prefix: mine\n---\n"+
 		"'@type': "+string(mesh.TypeCluster)+"\nname: c\ntype: EDS\neds_cluster_config: {service_name: shared}\nalt_stat_name: v1\n---\n"+
 		"'@type': "+string(mesh.TypeEndpoint)+"\ncluster_name: shared\n")
-	meshtest.Until(t, patience, "the static listener", func() bool { return listeners() == "lds +outbound@mine" })
+	envoy.ExpectAcked("lds +outbound@mine")
 
 	s := xdstest.Open(t, conn, xdstest.Delta, &corev3.Node{Id: "n"})
 	s.Subscribe(mesh.TypeEndpoint, "shared")
@@ -164,6 +158,7 @@ func TestStaticListenerWins(t *testing.T) {
 		"'@type': "+string(mesh.TypeEndpoint)+"\ncluster_name: shared\n")
 	s.ExpectAcked("cds +c@v2")
 	s.ExpectAcked("eds +shared@")
+	envoy.ExpectAcked("lds +outbound@")
 }
 
 // never is a source that does not sync.
