@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -68,7 +67,7 @@ func New(c Config) *Server {
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
 		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
 	s.xds = xds.New(xds.Config{
-		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: s.ownListeners,
+		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners,
 		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
 		Logger: c.Logger.Named("xds"), Registerer: c.Registry, Propagation: propagation,
 	})
@@ -150,9 +149,8 @@ func (s *Server) ready() error {
 	return fmt.Errorf("source %s has not synced yet: %s", s.cfg.Source.Name(), status.Reason)
 }
 
-// ownListeners gives a node that binds sockets the listeners that its metadata
-// asks for, but for those whose names are static: the static ones are served.
-func (s *Server) ownListeners(n xds.Node) ([]mesh.Resource, error) {
+// ownListeners gives a node that binds sockets the listeners that its metadata asks for.
+func ownListeners(n xds.Node) ([]mesh.Resource, error) {
 	if n.View.Listeners != mesh.ListenersSocket {
 		return nil, nil
 	}
@@ -160,11 +158,7 @@ func (s *Server) ownListeners(n xds.Node) ([]mesh.Resource, error) {
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("node.metadata: %s", problems[0])
 	}
-	snap := s.store.Snapshot()
-	return slices.DeleteFunc(resources, func(r mesh.Resource) bool {
-		_, static := snap.Resource(mesh.ResourceName{Type: r.Type, Name: r.Name})
-		return static
-	}), nil
+	return resources, nil
 }
 
 // nodes implements refresh.Nodes. A cluster and its assignment have one name.

@@ -130,6 +130,37 @@ func TestStaticResources(t *testing.T) {
 	}
 }
 
+// TestStaticListenerWins: the listener that a node's metadata asks for gives way
+// to a static one of its name, and the change of a static cluster is followed by its assignment.
+func TestStaticListenerWins(t *testing.T) {
+	dir := t.TempDir()
+	control := meshtest.StartControl(t, meshtest.NewManifests(t).Source(), meshtest.Policy, func(c *controlplane.Config) {
+		c.Static = static.New(static.Config{Dir: dir})
+	})
+	synced(t, control)
+	conn := connect(t, control.XDS)
+	envoy := xdstest.Open(t, conn, xdstest.Delta, &corev3.Node{Id: "e", UserAgentName: "envoy"})
+	envoy.Subscribe(mesh.TypeListener)
+	envoy.ExpectAcked("lds +outbound@")
+	save(t, dir, "a.yaml", "'@type': "+string(mesh.TypeListener)+"\nname: outbound\nstat_prefix: mine\n---\n"+
+		"'@type': "+string(mesh.TypeCluster)+"\nname: c\ntype: EDS\neds_cluster_config: {service_name: shared}\nalt_stat_name: v1\n---\n"+
+		"'@type': "+string(mesh.TypeEndpoint)+"\ncluster_name: shared\n")
+	envoy.ExpectAcked("lds +outbound@mine")
+
+	s := xdstest.Open(t, conn, xdstest.Delta, &corev3.Node{Id: "n"})
+	s.Subscribe(mesh.TypeEndpoint, "shared")
+	s.ExpectAcked("eds +shared@")
+	s.Subscribe(mesh.TypeCluster, "c")
+	s.ExpectAcked("cds +c@v1")
+	s.ExpectAcked("eds +shared@")
+	save(t, dir, "b.yaml", "'@type': "+string(runtimeType)+"\nname: unrelated\n")
+	save(t, dir, "a.yaml", "'@type': "+string(mesh.TypeCluster)+"\nname: c\ntype: EDS\neds_cluster_config: {service_name: shared}\nalt_stat_name: v2\n---\n"+
+		"'@type': "+string(mesh.TypeEndpoint)+"\ncluster_name: shared\n")
+	s.ExpectAcked("cds +c@v2")
+	s.ExpectAcked("eds +shared@")
+	envoy.ExpectAcked("lds +outbound@")
+}
+
 // never is a source that does not sync.
 type never struct{ mesh.Source }
 

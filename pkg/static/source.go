@@ -71,6 +71,7 @@ func (s *Source) deliver(items map[mesh.ResourceName]directory.Item[mesh.Resourc
 	for _, name := range slices.SortedFunc(maps.Keys(items), compareNames) {
 		item := items[name]
 		r := Resource{Resource: item.Value, Line: item.Line}
+		r.Static = true
 		r.Cause = mesh.Cause{Object: mesh.Key{Kind: mesh.KindFile, Name: item.File}}
 		out = append(out, r)
 	}
