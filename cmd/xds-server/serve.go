@@ -37,12 +37,12 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 	}
 	xdsListener, err := net.Listen("tcp", c.XDSAddress)
 	if err != nil {
-		return fmt.Errorf("--xds-address: %w", err)
+		return fmt.Errorf("xDS address: %w", err)
 	}
 	adminListener, err := net.Listen("tcp", c.AdminAddress)
 	if err != nil {
 		xdsListener.Close()
-		return fmt.Errorf("--admin-address: %w", err)
+		return fmt.Errorf("admin address: %w", err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -140,7 +140,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	rejected := len(refusedNames) > 0 || tr.refusedHeld && tr.Subscribed()
 	if tr.nack != nil && (rejected || tr.ackedAt.Before(tr.nack.at)) {
 		slices.Sort(refusedNames)
-		out.Nack = &Nack{Version: tr.nack.version, At: tr.nack.at, Message: tr.nack.message, Resources: refusedNames}
+		out.Nack = &Nack{Version: tr.nack.version, At: tr.nack.at, Message: tr.nack.message, Resources: refusedNames[:min(len(refusedNames), maxBehind)]}
 	}
 	s.judge(t, &out, now, since, rejected)
 	return out

@@ -26,7 +26,8 @@
 // A change is read as soon as the directory has been quiet for 25 ms (but at
 // most 100 ms after its first event). A change that looks like the middle of a
 // save, because a file became invalid, its last line has no end, or items
-// went missing, must stand unchanged for 150 ms before it counts. A listing every second finds what no
+// went missing, must stand unchanged for 150 ms before it counts, and
+// for a second where the file gives nothing at all any more. A listing every second finds what no
 // event told: edits behind a symlink, a file system without events, another
 // directory of the same name. While the directory cannot be listed, everything
 // stays.

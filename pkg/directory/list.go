@@ -68,10 +68,17 @@ func (w *Watcher[K, V]) settle(f *file[K, V], now time.Time, start bool) bool {
 		return false
 	}
 	doubtful := !f.held.valid || f.held.cut || w.loses(f, f.held.items)
-	if !start && doubtful && !w.ripe(f.touched, now) {
+	settle := settleTime
+	if len(f.held.items) == 0 {
+		settle = emptyTime
+	}
+	if !start && doubtful && !w.ripe(f.touched.Add(settle), now) {
 		return false
 	}
 	f.apply()
+	if !start {
+		w.log.Info("file changed", "file", f.name, "what", w.cfg.What, "items", len(f.inForce.items), "valid", f.inForce.valid)
+	}
 	return true
 }
 
@@ -81,17 +88,17 @@ func (w *Watcher[K, V]) drop(f *file[K, V], now time.Time) bool {
 	if f.gone.IsZero() {
 		f.gone = now
 	}
-	if w.loses(f, nil) && !w.ripe(f.gone, now) {
+	if w.loses(f, nil) && !w.ripe(f.gone.Add(settleTime), now) {
 		return false
 	}
 	delete(w.files, f.name)
+	w.log.Info("file gone", "file", f.name, "what", w.cfg.What)
 	return true
 }
 
-// ripe tells whether a change of that age counts, and if not, sees to it that
-// it is looked at again when it does.
-func (w *Watcher[K, V]) ripe(since, now time.Time) bool {
-	at := since.Add(settleTime)
+// ripe tells whether a change counts that does from a time on, and if not, sees
+// to it that it is looked at again then.
+func (w *Watcher[K, V]) ripe(at, now time.Time) bool {
 	if !now.Before(at) {
 		return true
 	}

@@ -21,6 +21,9 @@ const (
 	quietTime    = 25 * time.Millisecond
 	quietTimeMax = 100 * time.Millisecond
 	settleTime   = 150 * time.Millisecond
+	// emptyTime: a file that a shell has just truncated (sed … > FILE) may stay
+	// empty for as long as the program takes to write.
+	emptyTime    = time.Second
 	pollInterval = time.Second
 )
 

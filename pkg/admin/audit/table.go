@@ -19,7 +19,7 @@ const (
 // table is for people: the summary, the nodes with what is wrong below each, the problems.
 func table(o Options, m Merged) string {
 	var b strings.Builder
-	b.WriteString(headline(m.Summary) + "\n")
+	b.WriteString(headline(o, m.Summary) + "\n")
 	writeServers(&b, m)
 	if len(m.Nodes) > 0 {
 		b.WriteString("\n")
@@ -30,8 +30,11 @@ func table(o Options, m Merged) string {
 }
 
 // headline is "3 nodes: 2 fresh, 1 stale".
-func headline(s ack.Summary) string {
-	if s.Nodes == 0 {
+func headline(o Options, s ack.Summary) string {
+	switch {
+	case s.Nodes == 0 && o.Node != "":
+		return "no node " + printable(string(o.Node))
+	case s.Nodes == 0:
 		return "no nodes"
 	}
 	var parts []string
