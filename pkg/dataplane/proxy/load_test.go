@@ -202,8 +202,9 @@ func pause(q *http.Request, d time.Duration) {
 
 func TestRemovedEndpointFinishesWhatItHas(t *testing.T) {
 	r := newRig(t)
-	release := make(chan struct{})
+	arrived, release := make(chan struct{}), make(chan struct{})
 	a := newBackend(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
 		<-release
 		_, _ = io.WriteString(w, "a")
 	})
@@ -215,7 +216,7 @@ func TestRemovedEndpointFinishesWhatItHas(t *testing.T) {
 		status, body, err := c.get()
 		got <- fmt.Sprint(status, body, err)
 	}()
-	eventually(t, "the request is in flight", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 1 })
+	<-arrived // leased is not enough: a request that has not left yet goes to b
 	r.put(newBackend(t, "b", nil).addr)
 	if _, _, body := r.get(echo); body != "b" {
 		t.Errorf("new request went to %q", body)
