@@ -173,7 +173,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		f.Warn(line+1, "odd")
 	}
 	f.Fatal(99, "bad")
-	if len(f.All) != maxFindings {
+	if len(f.All) != maxFindings { //nolint:revive // Findings.Fatal returns
 		t.Fatalf("%d findings", len(f.All))
 	}
 	if diff := cmp.Diff(Finding{Line: 50, Reason: "and 32 more", Fatal: true}, f.All[maxFindings-1]); diff != "" {
