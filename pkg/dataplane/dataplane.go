@@ -1,10 +1,12 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +50,7 @@ type tcpListener struct {
 }
 
 // New opens the listeners and makes everything ready to run. Its errors are
-// one line, fit for a person: "listen on ADDRESS for PURPOSE: cause". A Proxy
-// that is not run must be closed with Close.
+// one line, fit for a person: "PURPOSE address ADDRESS: cause". A Proxy that is not run must be closed with Close.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (p *Proxy) listen(shared proxy.Config) error {
 			}
 			continue
 		}
-		nl, err := open(l.Address, l.Cluster)
+		nl, err := open(l.Address, "listen")
 		if err != nil {
 			return err
 		}
@@ -118,17 +119,31 @@ func (p *Proxy) listen(shared proxy.Config) error {
 
 func open(address, purpose string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", purpose, err)
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	// Of "listen tcp ADDRESS: bind: address already in use" the end is news.
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = call.Err
+	}
+	if bad, ok := errors.AsType[*net.AddrError](err); ok {
+		err = errors.New(bad.Err)
+	}
+	return nil, fmt.Errorf("%s address %s: %w", purpose, address, err)
 }
 
-func (p *Proxy) listenHTTP(name, address string, h http.Handler) error {
+func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
 	if address == "" {
 		return nil
 	}
-	l, err := open(address, name)
+	purpose := name
+	if h.Bound != "" {
+		purpose = "listen"
+	}
+	l, err := open(address, purpose)
 	if err != nil {
 		return err
 	}

@@ -257,12 +257,22 @@ func TestAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	_, err = dataplane.New(dataplane.Config{
-		NodeID: "test", XDSAddresses: []string{"127.0.0.1:1"}, OutboundAddress: l.Addr().String(), Registry: prometheus.NewRegistry(),
-	})
-	want := fmt.Sprintf("listen for outbound: listen tcp %s: bind: address already in use", l.Addr())
-	if err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	taken := l.Addr().String()
+	for want, change := range map[string]func(*dataplane.Config){
+		"outbound address " + taken + ": address already in use": func(c *dataplane.Config) { c.OutboundAddress = taken },
+		"admin address " + taken + ": address already in use":    func(c *dataplane.Config) { c.AdminAddress = taken },
+		"health address " + taken + ": address already in use":   func(c *dataplane.Config) { c.HealthAddress = taken },
+		"listen address " + taken + ": address already in use":   func(c *dataplane.Config) { c.Listens = []dataplane.Listen{{Address: taken, Cluster: "c"}} },
+		"admin address 127.0.0.1: missing port in address":       func(c *dataplane.Config) { c.AdminAddress = "127.0.0.1" },
+		"listen address 192.0.2.1:1: cannot assign requested address": func(c *dataplane.Config) {
+			c.Listens = []dataplane.Listen{{Address: "192.0.2.1:1", Cluster: "c", HTTP: true}}
+		},
+	} {
+		cfg := dataplane.Config{NodeID: "test", XDSAddresses: []string{"127.0.0.1:1"}, Registry: prometheus.NewRegistry()}
+		change(&cfg)
+		if _, err := dataplane.New(cfg); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

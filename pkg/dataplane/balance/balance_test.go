@@ -118,6 +118,29 @@ func TestSlowEndpointGetsLess(t *testing.T) {
 	}
 }
 
+// A process that dies takes all that is in flight with it: that is one failure,
+// and not ten to the power of the requests.
+func TestBurstOfFailuresCountsOnce(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	var one, burst balance.Load
+	for _, l := range []*balance.Load{&one, &burst} {
+		l.Observe(now, 5*time.Millisecond, true)
+	}
+	now = now.Add(time.Second)
+	one.Observe(now, time.Millisecond, false)
+	for i := range 8 {
+		burst.Observe(now.Add(time.Duration(i)*time.Microsecond), time.Millisecond, false)
+	}
+	now = now.Add(time.Millisecond)
+	if o, b := one.EWMA(now), burst.EWMA(now); b > o+o/10 {
+		t.Errorf("estimate after one failure %s, after a burst of them %s", o, b)
+	}
+	burst.Observe(now.Add(time.Second), time.Millisecond, false)
+	if o, b := one.EWMA(now), burst.EWMA(now.Add(time.Second)); b < 5*o {
+		t.Errorf("a failure that began later counts for nothing: %s, before %s", b, o)
+	}
+}
+
 // Requests one after another to two equal endpoints: the one that happened to be
 // faster by microseconds must not get nearly all of them.
 func TestEqualEndpointsShare(t *testing.T) {

@@ -17,7 +17,8 @@ const (
 	// A failure counts as penaltyFactor times the estimate, and no less than
 	// minPenalty, so that an endpoint which fails fast does not look fast. It
 	// is relative because an estimate takes 2.3 times decay to fall tenfold:
-	// a fixed penalty would banish a fast endpoint for minutes.
+	// a fixed penalty would banish a fast endpoint for minutes. For the same
+	// reason requests that fail together count as one failure.
 	penaltyFactor = 10
 	minPenalty    = 10 * time.Millisecond
 )
@@ -33,6 +34,7 @@ type Load struct {
 	mu       sync.Mutex // guards all below
 	ewma     float64    // seconds
 	at       time.Time  // of ewma; zero until the first sample
+	failedAt time.Time  // of the last failure that counted; zero until the first
 	inFlight int64
 }
 
@@ -51,14 +53,18 @@ func (l *Load) End() {
 }
 
 // Observe takes in how long an answer took, rtt until its headers; ok is false
-// for a failure.
+// for a failure. Failures of requests that began before the last one are part of it.
 func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sample := max(rtt.Seconds(), 0)
 	old := l.estimate(now)
 	if !ok {
-		sample = max(sample, old*penaltyFactor, minPenalty.Seconds())
+		factor := 1.0
+		if began := now.Add(-rtt); began.After(l.failedAt) {
+			factor, l.failedAt = penaltyFactor, now
+		}
+		sample = max(sample, old*factor, minPenalty.Seconds())
 	}
 	if l.at.IsZero() || sample > old {
 		l.ewma = sample
@@ -101,7 +107,7 @@ func (l *Load) InFlight() int64 {
 // probably another process.
 func (l *Load) Forget() {
 	l.mu.Lock()
-	l.ewma, l.at = 0, time.Time{}
+	l.ewma, l.at, l.failedAt = 0, time.Time{}, time.Time{}
 	l.mu.Unlock()
 }
 

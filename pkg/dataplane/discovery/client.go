@@ -20,6 +20,7 @@ type Client struct {
 	log     hclog.Logger
 	metrics *metrics
 	loads   *loads
+	state   *stateFile // nil when no state is kept
 	// slots is cluster name → *slot.
 	slots  sync.Map
 	inbox  inbox
@@ -40,7 +41,8 @@ type slot struct {
 	usedAt atomic.Int64
 }
 
-// New checks the configuration and registers the metrics; Run does the rest.
+// New checks the configuration, the state directory included, which it makes,
+// and registers the metrics; Run does the rest.
 func New(config Config) (*Client, error) {
 	config.setDefaults()
 	if err := config.check(); err != nil {
@@ -56,6 +58,12 @@ func New(config Config) (*Client, error) {
 	var err error
 	if c.metrics, err = newMetrics(c, config.Registerer); err != nil {
 		return nil, fmt.Errorf("discovery: register metrics: %w", err)
+	}
+	if config.StateDir != "" {
+		c.state = newStateFile(config.StateDir, c.log, c.metrics)
+		if err := c.state.check(); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }

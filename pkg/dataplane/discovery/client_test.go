@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -576,15 +577,40 @@ func TestUnusableState(t *testing.T) {
 	}
 }
 
-func TestStateThatCannotBeSavedHarmsNothing(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+func TestImpossibleStateDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, dir := range []string{file, filepath.Join(file, "below")} {
+		_, err := New(Config{NodeID: "n", Servers: []string{"one"}, Applier: newApplied(), StateDir: dir})
+		if want := "state directory " + dir + ": not a directory"; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	// A disk may have room again; a path does not mend by itself.
+	for err, want := range map[error]bool{
+		syscall.ENOTDIR: true, syscall.EACCES: true, syscall.EPERM: true, syscall.EROFS: true,
+		syscall.ENOSPC: false, syscall.EDQUOT: false, syscall.EIO: false, syscall.EMFILE: false,
+	} {
+		if got := impossible(&os.PathError{Op: "mkdir", Path: "/x", Err: err}); got != want {
+			t.Errorf("%v: impossible %v", err, got)
+		}
+	}
+}
+
+func TestStateThatCannotBeSavedHarmsNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "file")
 	seen := &warnings{}
 	log := hclog.New(&hclog.LoggerOptions{Output: seen, Level: hclog.Warn})
 	registry := prometheus.NewRegistry()
 	bubble(t, func(c *Config) { c.StateDir, c.Logger, c.Registerer = dir, log, registry }, func(w *world) {
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		w.server.service("a", "1", "10.0.0.1")
 		w.run()
 		w.must("a", "10.0.0.1")

@@ -55,7 +55,8 @@ type Config struct {
 	Logger hclog.Logger
 	// Registerer may be nil; then there are no metrics.
 	Registerer prometheus.Registerer
-	// StateDir holds the last good configuration; "" keeps none. It is created if missing.
+	// StateDir holds the last good configuration; "" keeps none. It is created if missing;
+	// a full disk is borne, a path that cannot be one is an error of New.
 	StateDir string
 
 	// MaxAge is how old the control plane's word for a resource may become before it is asked again (5 min).

@@ -26,7 +26,6 @@ const (
 type owner struct {
 	*Client
 	wg       sync.WaitGroup
-	state    *stateFile // nil without Config.StateDir
 	session  *session
 	server   int
 	failures int
@@ -52,8 +51,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	defer cancel()
 	defer o.retry.Stop()
-	if c.config.StateDir != "" {
-		o.state = newStateFile(c.config.StateDir, c.log, c.metrics)
+	if o.state != nil {
 		o.restore(ctx)
 		o.wg.Go(func() { o.state.run(ctx) })
 	}
@@ -224,6 +222,7 @@ func (o *owner) handle(now time.Time, e event) {
 		o.core.Resolved(now, e.host, e.addrs, e.err)
 	case e.session != o.session: // of a session that was left
 	case e.opened:
+		e.session.opened = true
 		o.log.Info("control plane connected", "server", e.session.server)
 		o.core.Opened(now)
 		nothing := len(o.core.entries) == 0
@@ -239,7 +238,7 @@ func (o *owner) handle(now time.Time, e event) {
 		o.core.Response(now, e.response)
 	default:
 		o.core.Closed()
-		o.leave(!e.session.good, e.err)
+		o.leave(!e.session.good, cause(e.err))
 	}
 }
 
@@ -260,7 +259,10 @@ func (o *owner) leave(next bool, err error) {
 		return
 	}
 	o.session.cancel()
-	server := o.session.server
+	server, what := o.session.server, "control plane lost; what is in force stays"
+	if !o.session.opened {
+		what = "control plane not reached"
+	}
 	o.session = nil
 	if next {
 		o.server = (o.server + 1) % len(o.config.Servers)
@@ -273,7 +275,7 @@ func (o *owner) leave(next bool, err error) {
 	if !o.down {
 		o.down, level = true, o.log.Warn
 	}
-	level("control plane lost; what is in force stays", "server", server, "retry", wait, "err", err)
+	level(what, "server", server, "retry", wait, "err", err)
 	o.update(func(s *Status) {
 		if s.Connected {
 			s.Connected, s.Since = false, time.Now()

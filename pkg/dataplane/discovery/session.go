@@ -40,8 +40,8 @@ type session struct {
 	requests chan *discoveryv3.DeltaDiscoveryRequest
 	report   chan struct{}
 	cancel   context.CancelFunc
-	// good is true once a message came; owned by the owner.
-	good bool
+	// opened is true once the stream was open, good once a message came; owned by the owner.
+	opened, good bool
 }
 
 func newSession(server string) *session {
@@ -130,7 +130,8 @@ func (s *session) dial(more []grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// openStream fails at once where the server cannot be reached, and after connectTimeout where nothing happens.
+// openStream fails at once where the server cannot be reached, and after connectTimeout
+// where nothing happens. Its error does not name the server.
 func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn) (
 	grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse], error,
 ) {
@@ -138,10 +139,13 @@ func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, con
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	inTime := limit.Stop()
 	if err != nil {
-		return nil, fmt.Errorf("open stream to %s: %w", s.server, err)
+		if !inTime {
+			return nil, fmt.Errorf("no connection within %v", connectTimeout)
+		}
+		return nil, err
 	}
 	if !inTime {
-		return nil, fmt.Errorf("open stream to %s: no connection within %v", s.server, connectTimeout)
+		return nil, fmt.Errorf("no connection within %v", connectTimeout)
 	}
 	return stream, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/hashicorp/go-hclog"
@@ -36,12 +37,41 @@ type stateFile struct {
 	next chan []*discoveryv3.Resource
 	// failed is set by a write that failed, and cleared by whoever plans another.
 	failed atomic.Bool
-	// warned is owned by the writer: one Warn until a write succeeds.
+	// warned is owned by the writer once it runs: one Warn until a write succeeds.
 	warned bool
 }
 
 func newStateFile(dir string, log hclog.Logger, m *metrics) *stateFile {
 	return &stateFile{dir: dir, log: log, metrics: m, next: make(chan []*discoveryv3.Resource, 1)}
+}
+
+// check makes the directory and tries to write in it. Its error says that no
+// state can ever be kept there; what may pass (a full disk) is one Warn.
+func (s *stateFile) check() error {
+	err := os.MkdirAll(s.dir, 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(s.dir, stateName+".tmp-*"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !impossible(err):
+		s.warned = true
+		s.log.Warn("last good configuration cannot be saved now", "dir", s.dir, "err", err)
+		return nil
+	}
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		err = path.Err
+	}
+	return fmt.Errorf("state directory %s: %w", s.dir, err)
+}
+
+// impossible tells whether an error lies in the path itself, so that only a person can mend it.
+func impossible(err error) bool {
+	return errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
 }
 
 // offer hands over a state to be written; it replaces one that still waits. Owner only.

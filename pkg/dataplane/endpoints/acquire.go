@@ -19,8 +19,10 @@ var ErrAllTried = errors.New("every usable endpoint has been tried")
 type Request struct {
 	// Hash is for ring hash: the client's address.
 	Hash uint64
-	// Tried are the endpoints not to give again.
+	// Tried are the endpoints not to give again, unless all were ejected and one has come back.
 	Tried []mesh.EndpointKey
+	// Sent are those of Tried that may have worked on the request: they are not given again at all.
+	Sent []mesh.EndpointKey
 }
 
 // Acquire leases an endpoint. With none usable it waits as the package comment
@@ -45,7 +47,7 @@ func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 			return nil, err
 		}
 		// What was tried before everything was ejected may be tried again.
-		r.Tried = nil
+		r.Tried = r.Sent
 	}
 }
 

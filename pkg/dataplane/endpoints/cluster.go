@@ -157,11 +157,16 @@ func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reaso
 	if !counted || !listed {
 		return
 	}
+	facts := []any{
+		"cluster", c.name, "endpoint", e.key.Address, "reason", reason,
+		"failures", failures, "backoff", time.Until(until).Round(time.Millisecond),
+	}
 	if failures == 1 {
 		c.set.cfg.Ejected(reason)
+		c.set.log.Warn("endpoint ejected", facts...)
+	} else {
+		c.set.log.Debug("endpoint stays ejected", facts...)
 	}
-	c.set.log.Warn("endpoint ejected", "cluster", c.name, "endpoint", e.key.Address, "reason", reason,
-		"failures", failures, "backoff", time.Until(until).Round(time.Millisecond))
 	if failures >= distrustAfter || none {
 		c.set.cfg.Reporter.Distrust(c.name)
 	}

@@ -8,7 +8,8 @@
 //	   │                     └──────────── trial dial fails ───────┤
 //	   └────────────────────────────────── trial dial succeeds ────┘
 //
-// While no endpoint is usable, the back-off is at most 1 s.
+// While no endpoint is usable, the back-off is at most 1 s. An endpoint whose
+// connection broke under a request is dialled too, whether or not anybody asks.
 //
 // A trial is one dial, alone, in a goroutine of its own: while others are
 // usable no request waits for it. With none usable, a request waits until one

@@ -93,6 +93,14 @@ func (l *Lease) Answered(ok bool) {
 	l.endpoint.load.Observe(now, now.Sub(l.sent), ok)
 }
 
+// Broken says that the connection broke before an answer, after Connected. The
+// endpoint is dialled in the background: its process may have died, and the
+// balancer need not choose it again for long.
+func (l *Lease) Broken() {
+	l.Answered(false)
+	l.Cluster.suspect(l.endpoint)
+}
+
 // Dialed is Answered for an opaque connection: the time that the dial took is
 // all that is known of the endpoint's latency.
 func (l *Lease) Dialed() {

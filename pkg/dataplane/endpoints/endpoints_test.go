@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -29,6 +32,15 @@ type world struct {
 	distrusted int
 	ejections  int
 	dialTime   time.Duration
+	logged     []string
+}
+
+// Write takes a line of the log.
+func (w *world) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logged = append(w.logged, string(line))
+	return len(line), nil
 }
 
 type fake struct {
@@ -84,7 +96,7 @@ func in(t *testing.T, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, dead: map[string]bool{}, probes: map[string]int{}, dialTime: time.Millisecond}
 		w.set = endpoints.New(endpoints.Config{
-			Reporter: w, Ejected: func(upstream.Reason) { w.mu.Lock(); w.ejections++; w.mu.Unlock() },
+			Reporter: w, Logger: hclog.New(&hclog.LoggerOptions{Output: w, Level: hclog.Info}), Ejected: func(upstream.Reason) { w.mu.Lock(); w.ejections++; w.mu.Unlock() },
 			NewUpstream: func(c upstream.Config) upstream.Upstream {
 				u := &fake{w: w, cfg: c}
 				w.made = append(w.made, u)
@@ -175,6 +187,10 @@ func TestDeadEndpointIsLeftAtOnceAndTriedAlone(t *testing.T) {
 		}
 		if !back {
 			t.Error("not used again 40 s after it came back")
+		}
+		// The log tells of changes of state, and not of each trial.
+		if n := len(w.logged); n != 2 || !strings.Contains(w.logged[0], "[WARN]") || !strings.Contains(w.logged[1], "[INFO]") {
+			t.Errorf("%d lines in the log, want one for the ejection and one for the return:\n%s", n, strings.Join(w.logged, ""))
 		}
 	})
 }

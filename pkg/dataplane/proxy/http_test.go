@@ -10,6 +10,8 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,6 +191,89 @@ func TestRetriesOnlyWhatIsSafe(t *testing.T) {
 	}
 	if failed == 0 {
 		t.Error("no POST failed, so some were sent twice or the dead endpoint was never picked")
+	}
+}
+
+// byHand is a server of which serve answers each request: n counts those of
+// its connection from 1. Without an answer the connection is closed.
+func byHand(t *testing.T, serve func(n int) string) (addr string) {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	var (
+		wg   sync.WaitGroup
+		open sync.Map
+	)
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Store(c, nil)
+			wg.Go(func() {
+				defer func() { _ = c.Close() }()
+				br := bufio.NewReader(c)
+				for n := 1; ; n++ {
+					if _, err := http.ReadRequest(br); err != nil {
+						return
+					}
+					answer := serve(n)
+					if _, err := io.WriteString(c, answer); err != nil || answer == "" {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+// What one endpoint may have worked on is sent to another one or to none.
+func TestSentOnceToEachEndpoint(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		r := newRig(t)
+		counts := make([]atomic.Int64, n)
+		var addrs []string
+		for i := range n {
+			addrs = append(addrs, byHand(t, func(int) string { counts[i].Add(1); return "" }))
+		}
+		r.put(addrs...)
+		status, h, _ := r.get(echo)
+		if status != http.StatusBadGateway || !strings.Contains(h.Get("Proxy-Status"), "reason=reset_before_headers") {
+			t.Errorf("%d endpoints: %d %s", n, status, h.Get("Proxy-Status"))
+		}
+		sum := int64(0)
+		for i := range counts {
+			sum += counts[i].Load()
+			if counts[i].Load() > 1 {
+				t.Errorf("%d endpoints: one got the request %d times", n, counts[i].Load())
+			}
+		}
+		if want := int64(min(n, 3)); sum != want {
+			t.Errorf("%d endpoints: sent %d times, want %d", n, sum, want)
+		}
+	}
+}
+
+// A server that closes what it takes to be idle, just when a request comes,
+// has not worked on it: the same endpoint gets it on another connection.
+func TestIdleConnectionClosedUnderTheRequest(t *testing.T) {
+	r := newRig(t)
+	r.put(byHand(t, func(n int) string {
+		if n > 1 {
+			return ""
+		}
+		return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	}))
+	for range 4 {
+		if status, _, body := r.get(echo); status != 200 || body != "ok" {
+			t.Errorf("%d %q", status, body)
+		}
 	}
 }
 

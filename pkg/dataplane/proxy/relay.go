@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,23 +45,31 @@ func (x *exchange) relay(ctx context.Context) error {
 	return nil
 }
 
-// send tries endpoints until one answers.
+// send tries endpoints until one answers. One that may have worked on the
+// request does not get it again.
 func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, error) {
 	var (
-		tried        []mesh.EndpointKey
-		last         error
+		tried, sent  []mesh.EndpointKey
+		last, broke  error
 		dials, sends int
 	)
 	hash := clientHash(x.r.RemoteAddr)
 	for {
-		lease, err := x.cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried})
-		if errors.Is(err, endpoints.ErrAllTried) {
+		lease, err := x.cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Sent: sent})
+		switch {
+		case err == nil:
+		case errors.Is(err, endpoints.ErrAllTried) && len(tried) > len(sent):
 			// All have been to; the last resort is to go round again.
-			tried = nil
+			tried = slices.Clone(sent)
 			continue
-		}
-		if err != nil {
+		case len(sent) > 0 && !upstream.Ended(ctx):
+			// What happened to it says more than that there is nowhere else to go.
+			return nil, nil, broke
+		default:
 			return nil, nil, err
+		}
+		if last != nil {
+			x.Metrics.retried(x.label, upstream.ReasonOf(last))
 		}
 		conn, err := lease.Upstream.Acquire(ctx)
 		if err != nil {
@@ -81,9 +90,11 @@ func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, 
 			if sends >= maxSends || !x.repeatable(err) {
 				return nil, nil, last
 			}
+			if e := asError(err); !e.Unsent && !e.Reused {
+				sent, broke = append(sent, lease.Key), err
+			}
 		}
 		tried = append(tried, lease.Key)
-		x.Metrics.retried(x.label, upstream.ReasonOf(last))
 	}
 }
 
@@ -96,12 +107,17 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		return resp, nil
 	}
 	broken := x.body.failure()
-	if broken != nil && ctx.Err() == nil {
+	if broken != nil && !upstream.Ended(ctx) {
 		err = bodyError(broken, err)
 	}
-	// Neither is the endpoint's fault.
-	gone := ctx.Err() != nil || broken != nil
-	if !gone {
+	reason := upstream.ReasonOf(err)
+	// None of these is the endpoint's fault.
+	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone
+	switch {
+	case gone:
+	case reason == upstream.ResetBeforeHeaders:
+		lease.Broken()
+	default:
 		lease.Answered(false)
 	}
 	lease.End(gone)
@@ -218,7 +234,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		switch {
 		case errors.Is(err, errClientWrite):
 			x.abort(upstream.ClientGone)
-		case ctx.Err() != nil:
+		case upstream.Ended(ctx):
 			x.abort(upstream.ContextReason(ctx))
 		}
 		ok = false

@@ -230,6 +230,8 @@ func (b *backend) start() {
 func (b *backend) kill() {
 	_ = b.srv.Close()
 	<-b.done
+	// What was being accepted meanwhile outlives the first Close.
+	_ = b.srv.Close()
 }
 
 // get makes one request on a connection of its own that nothing retries.

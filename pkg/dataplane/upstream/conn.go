@@ -76,10 +76,13 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	// An HTTP/2 connection is shared, so its byte counts say nothing of one
 	// stream; the caller knows of interim responses.
-	unsent, unanswered := false, true
+	unsent, unanswered, reused := false, true, false
 	if !c.pool.cfg.HTTP2 {
 		unsent = c.tcp.wrote.Load() == wrote
 		unanswered = c.tcp.read.Load() == read
+		reused = unanswered && wrote > 0
 	}
-	return nil, sendError(req.Context(), c.pool.cfg.Address, err, unsent, unanswered)
+	e := sendError(req.Context(), c.pool.cfg.Address, err, unsent, unanswered)
+	e.Reused = reused && e.Reason == ResetBeforeHeaders
+	return nil, e
 }

@@ -26,7 +26,11 @@ type Error struct {
 	Unsent bool
 	// Unanswered is true when no byte of a response has come.
 	Unanswered bool
-	Err        error
+	// Reused is true when an HTTP/1.1 connection broke that had carried a
+	// request before, and no byte came for this one: then its server most
+	// likely took it to be idle and closed it (RFC 9112 section 9.3.1).
+	Reused bool
+	Err    error
 }
 
 // Error gives "REASON: IP:PORT: cause", leaving out what is not known.
@@ -87,10 +91,22 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
+// Ended tells whether a request's ctx has ended, or its deadline is over and
+// only the timer is late: on a busy machine that of a peer which knows the
+// deadline too (gRPC servers do) may fire first.
+func Ended(ctx context.Context) bool {
+	return ctx.Err() != nil || deadlineWithin(ctx, 0)
+}
+
+func deadlineWithin(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) <= d
+}
+
 // ContextReason is the reason in the end of a request's ctx: Deadline where its
 // time was over, ClientGone otherwise.
 func ContextReason(ctx context.Context) Reason {
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) || ctx.Err() == nil && Ended(ctx) {
 		return Deadline
 	}
 	return ClientGone
@@ -101,9 +117,9 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 	e := &Error{NextHop: addr, Unsent: unsent || refusedByPeer(err), Unanswered: unanswered, Err: err}
 	stream, isStream := errors.AsType[http2.StreamError](err)
 	switch {
-	case ctx.Err() != nil:
+	case Ended(ctx):
 		e.Reason = ContextReason(ctx)
-	case isStream && stream.Code == http2.ErrCodeCancel && deadlineNear(ctx):
+	case isStream && stream.Code == http2.ErrCodeCancel && deadlineWithin(ctx, cancelMargin):
 		e.Reason = Deadline
 	case e.Unsent && isStream:
 		e.Reason = StreamRefused
@@ -117,12 +133,9 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 	return e
 }
 
-// deadlineNear tells whether ctx ends so soon that a peer which knows the
-// deadline too (gRPC servers do) may have ended the stream for it already.
-func deadlineNear(ctx context.Context) bool {
-	d, ok := ctx.Deadline()
-	return ok && time.Until(d) <= 50*time.Millisecond
-}
+// cancelMargin is how long before the deadline a peer may cancel for it: clocks
+// and roundings differ, and nothing else makes a server cancel.
+const cancelMargin = 50 * time.Millisecond
 
 // notSent are the texts of errors of Go's HTTP/2 client that it does not
 // export and that it returns only for streams which the peer has not processed

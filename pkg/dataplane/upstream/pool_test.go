@@ -313,7 +313,7 @@ func TestClosedUnderTheRequest(t *testing.T) {
 	}
 	_, err = request(t, p)
 	e, is := errors.AsType[*upstream.Error](err)
-	if !is || e.Reason != upstream.ResetBeforeHeaders || e.Unsent || !e.Unanswered {
+	if !is || e.Reason != upstream.ResetBeforeHeaders || e.Unsent || !e.Unanswered || !e.Reused {
 		t.Errorf("%#v", err)
 	}
 }
