@@ -88,6 +88,9 @@ func (o *owner) loop(ctx context.Context) {
 		case <-o.inbox.wake:
 			o.readInbox(time.Now())
 		case e := <-o.events:
+			if ctx.Err() != nil {
+				return // the stream ended because we do
+			}
 			o.handle(time.Now(), e)
 		case <-o.retry.C:
 			o.connect(ctx)
