@@ -42,6 +42,7 @@ func (l *Log) Has(parts ...string) bool {
 }
 
 func dump(t testing.TB, who string, l *Log) {
+	t.Helper()
 	if t.Failed() {
 		t.Logf("%s logged:\n%s", who, l.String())
 	}

@@ -133,7 +133,10 @@ type Manifests struct {
 }
 
 // NewManifests makes an empty one.
-func NewManifests(t testing.TB) *Manifests { return &Manifests{Dir: t.TempDir(), t: t} }
+func NewManifests(t testing.TB) *Manifests {
+	t.Helper()
+	return &Manifests{Dir: t.TempDir(), t: t}
+}
 
 // Source is the source over the directory.
 func (m *Manifests) Source() mesh.Source { return manifest.New(manifest.Config{Dir: m.Dir}) }

@@ -97,7 +97,7 @@ type entry struct {
 
 // run lists and watches until ctx ends.
 func (f *feed) run(ctx context.Context) {
-	log := klog.FromContext(ctx)
+	log := klog.FromContext(ctx) //nolint:forbidigo // that is where client-go keeps it
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc:  f.listRequest,
 		WatchFuncWithContext: f.watchRequest,

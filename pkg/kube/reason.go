@@ -53,10 +53,10 @@ func statusOf(err error) (metav1.Status, bool) {
 // explainStatus is explain for an answer of the server.
 func explainStatus(s metav1.Status, what, server string) (reason string, away bool) {
 	message := clip(s.Message)
-	switch {
-	case s.Code == http.StatusForbidden:
+	switch s.Code {
+	case http.StatusForbidden:
 		return "forbidden: cannot " + what + ": " + message, false
-	case s.Code == http.StatusUnauthorized:
+	case http.StatusUnauthorized:
 		return "unauthorized: " + server + " does not accept the credentials", true
 	}
 	return server + " answered " + strconv.Itoa(int(s.Code)) + " to " + what + ": " + message, s.Code >= http.StatusInternalServerError

@@ -62,7 +62,7 @@ func (s *Source) Status() mesh.SourceStatus { return s.health.Status() }
 // Run delivers the cluster into sink until ctx ends, and then gives nil, once
 // every goroutine of its own has ended.
 func (s *Source) Run(ctx context.Context, sink mesh.Sink) error {
-	ctx = klog.NewContext(ctx, s.clientLog())
+	ctx = klog.NewContext(ctx, s.clientLog()) //nolint:forbidigo // that is how client-go is given ours
 	var all sync.WaitGroup
 	for _, r := range resources {
 		f := &feed{

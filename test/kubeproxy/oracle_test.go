@@ -2,10 +2,11 @@ package kubeproxy
 
 import (
 	"fmt"
-	"io"
 	"iter"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,16 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/proxy"
 )
-
-func TestMain(m *testing.M) {
-	// kube-proxy logs each time that it ignores hints.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	m.Run()
-}
 
 // place is where a proxy runs; the last has no zone, and the very last is
 // nowhere: the unshaped form.
@@ -274,17 +267,17 @@ func describe(in []*discoveryv1.EndpointSlice) string {
 		if b == nil {
 			return "nil"
 		}
-		return fmt.Sprint(*b)
+		return strconv.FormatBool(*b)
 	}
-	out := ""
+	var out strings.Builder
 	for _, s := range in {
 		for _, e := range s.Endpoints {
 			c := e.Conditions
-			out += fmt.Sprintf("%s on %s ready %s serving %s terminating %s hints %v\n",
+			fmt.Fprintf(&out, "%s on %s ready %s serving %s terminating %s hints %v\n",
 				e.Addresses[0], *e.NodeName, show(c.Ready), show(c.Serving), show(c.Terminating), e.Hints)
 		}
 	}
-	return out
+	return out.String()
 }
 
 // TestConditionsAndHints: one and two endpoints, all conditions, all hints.

@@ -26,6 +26,7 @@ func TestTranscripts(t *testing.T) {
 
 // start makes the real store and server, with the default deadlines.
 func start(t testing.TB) xdstest.System {
+	t.Helper()
 	store := snapshot.New(snapshot.Config{})
 	server := xds.New(xds.Config{
 		Store: store, Policy: ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second},
@@ -52,6 +53,7 @@ func start(t testing.TB) xdstest.System {
 // describe prints what matters of an audit of the named nodes, or of all,
 // without times and hashes.
 func describe(t testing.TB, nodes []ack.Node, names []string, history bool) string {
+	t.Helper()
 	var b strings.Builder
 	for _, n := range nodes {
 		if len(names) > 0 && !slices.Contains(names, string(n.ID)) {
@@ -74,6 +76,7 @@ func describe(t testing.TB, nodes []ack.Node, names []string, history bool) stri
 }
 
 func describeType(t testing.TB, node mesh.NodeID, ts ack.TypeState) string {
+	t.Helper()
 	var behind []string
 	for _, r := range ts.BehindResources {
 		behind = append(behind, r.Name)

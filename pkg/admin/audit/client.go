@@ -51,8 +51,7 @@ func (c *client) ask(ctx context.Context, server string, node mesh.NodeID) (ack.
 	req.Header.Set("Accept", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var wrapped *url.Error // names the URL again, which the caller does
-		if errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok { // names the URL again, which the caller does
 			err = wrapped.Err
 		}
 		return ack.Audit{}, fmt.Errorf("could not ask: %w", err)

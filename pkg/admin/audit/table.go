@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,9 +86,9 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	if n.ConfirmedAt != nil {
 		confirmed = Age(now, *n.ConfirmedAt)
 	}
-	cells := []string{id, or(printable(n.Client), "-"), string(n.State), fmt.Sprint(behind), confirmed}
+	cells := []string{id, or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), confirmed}
 	if o.Output == Wide {
-		cells = append(cells, or(printable(n.Address), "-"), or(printable(n.Protocol), "-"), fmt.Sprint(n.Streams), Age(now, n.ConnectedAt), fmt.Sprint(n.Resets))
+		cells = append(cells, or(printable(n.Address), "-"), or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets))
 	}
 	text := printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {

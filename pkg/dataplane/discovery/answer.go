@@ -38,7 +38,7 @@ func (c *core) Response(now time.Time, r *discoveryv3.DeltaDiscoveryResponse) {
 		}
 	}
 	c.acknowledge(t, r.GetNonce(), bad)
-	c.flush(now)
+	c.flush()
 }
 
 func (c *core) reject(name mesh.ResourceName, version string, err error) string {

@@ -173,7 +173,7 @@ func (c *core) Subscribe(now time.Time, name string, pinned bool) {
 	s := c.want(now, name)
 	s.pinned = s.pinned || pinned
 	s.usedAt = now
-	c.flush(now)
+	c.flush()
 }
 
 func (c *core) want(now time.Time, name string) *sub {
@@ -207,7 +207,7 @@ func (c *core) Opened(now time.Time) {
 		}
 		c.subscribe[e.name.Type][e.name.Name] = true
 	}
-	c.flush(now)
+	c.flush()
 	c.fresh = false
 }
 
@@ -310,7 +310,7 @@ func (c *core) schedule(now time.Time, e *entry) {
 
 // flush turns the queued names into requests, clusters before endpoints. A name
 // in both queues is unsubscribed first and subscribed by a request of its own.
-func (c *core) flush(now time.Time) {
+func (c *core) flush() {
 	if !c.open {
 		return
 	}

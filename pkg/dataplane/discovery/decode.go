@@ -98,7 +98,7 @@ func decodeCluster(name string, body []byte) (*clusterPart, error) {
 			return nil, errors.New("connect_timeout: must be above 0")
 		}
 	}
-	if r := c.GetDnsRefreshRate(); r != nil && r.CheckValid() == nil {
+	if r := c.GetDnsRefreshRate(); r != nil && r.CheckValid() == nil { //nolint:staticcheck // what control planes still send
 		p.refresh = max(r.AsDuration(), time.Second)
 	}
 	readBreakers(&p.base, c.GetCircuitBreakers())

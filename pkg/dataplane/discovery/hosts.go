@@ -81,7 +81,7 @@ func (c *core) Resolved(now time.Time, name string, addrs []netip.Addr, err erro
 			c.reject(mesh.ResourceName{Type: mesh.TypeCluster, Name: n}, "", err)
 		}
 	}
-	c.flush(now)
+	c.flush()
 }
 
 // refreshOf is the shortest refresh of the clusters that still name the host; it forgets the others.

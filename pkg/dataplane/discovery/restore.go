@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,9 +25,9 @@ func (c *core) Restore(now time.Time, resources []*discoveryv3.Resource) (loaded
 			c.want(now, res.GetName())
 		}
 	}
-	for i := len(resources) - 1; i >= 0; i-- { // the file has a cluster before its endpoints; here they come first
-		if err := c.restore(now, resources[i]); err != nil {
-			problems = append(problems, fmt.Errorf("resource %s: %w", resources[i].GetName(), err))
+	for _, res := range slices.Backward(resources) { // the file has a cluster before its endpoints; here they come first
+		if err := c.restore(now, res); err != nil {
+			problems = append(problems, fmt.Errorf("resource %s: %w", res.GetName(), err))
 		}
 	}
 	for name, e := range c.entries {

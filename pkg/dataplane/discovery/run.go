@@ -54,10 +54,10 @@ func (c *Client) Run(ctx context.Context) error {
 	defer o.retry.Stop()
 	if c.config.StateDir != "" {
 		o.store = newStore(c.config.StateDir, c.log, c.metrics)
-		o.restore()
+		o.restore() //nolint:contextcheck // the same
 		o.wg.Go(func() { o.store.run(ctx) })
 	}
-	o.loop()
+	o.loop() //nolint:contextcheck // the owner holds ctx for what it starts
 	cancel()
 	o.wg.Wait()
 	if o.store != nil && !o.saveAt.IsZero() {

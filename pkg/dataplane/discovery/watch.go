@@ -36,7 +36,7 @@ func (c *core) Tick(now time.Time) {
 	if c.open && !c.watchSilence(now) && c.silentRung == 0 {
 		c.watchAnswers(now)
 	}
-	c.flush(now)
+	c.flush()
 }
 
 // expire drops what nobody has used for long.
@@ -200,7 +200,7 @@ func (c *core) Distrust(now time.Time, name string) {
 	if s.distrusted = true; now.Sub(s.distrustAt) >= distrustGap {
 		c.distrust(now, s)
 	}
-	c.flush(now)
+	c.flush()
 }
 
 func (c *core) distrust(now time.Time, s *sub) {
@@ -241,5 +241,5 @@ func (c *core) Reset(now time.Time, name string) {
 		e.forgotten, e.unoffered = true, true
 		c.askAnew(now, e)
 	}
-	c.flush(now)
+	c.flush()
 }

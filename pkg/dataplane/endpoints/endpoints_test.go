@@ -44,7 +44,7 @@ func (f *fake) CloseIdle()                                      { f.quiet = true
 func (f *fake) Retire(time.Duration)                            { f.retired = true }
 func (f *fake) Close()                                          { f.retired = true }
 func (w *world) Count(string, mesh.EndpointKey, discovery.Load) {}
-func (w *world) Distrust(string) { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
+func (w *world) Distrust(string)                                { w.mu.Lock(); w.distrusted++; w.mu.Unlock() }
 
 func (w *world) asked() int { w.mu.Lock(); defer w.mu.Unlock(); return w.distrusted }
 

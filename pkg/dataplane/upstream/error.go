@@ -45,11 +45,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Dial tells whether the failure was one of reaching the endpoint, which ejects it.
 func (r Reason) Dial() bool {
-	switch r {
-	case ConnectRefused, ConnectTimeout, ConnectUnroutable, ConnectFailed:
-		return true
-	}
-	return false
+	return r == ConnectRefused || r == ConnectTimeout || r == ConnectUnroutable || r == ConnectFailed
 }
 
 // ReasonOf gives the reason in err; ProtocolError for an error that has none.

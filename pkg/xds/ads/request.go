@@ -67,7 +67,7 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 	} else if out.Answer != AnswerOld || first {
 		// A SotW request with an old nonce is void as a whole: the client will
 		// answer the newer response with its newest names ("Resource updates").
-		s.subscribeSotW(r, ts, tr, first, now)
+		s.subscribeSotW(r, ts, tr, now)
 	}
 	s.bound()
 	ts.owed = ts.owed && tr.Subscribed()
@@ -187,7 +187,7 @@ func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string,
 }
 
 // subscribeSotW takes resource_names, which is the whole subscription.
-func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, first bool, now time.Time) {
+func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now time.Time) {
 	ts.explicit = ts.explicit || len(r.Names) > 0
 	if ts.explicit && !tr.Wildcard() && sameNames(tr.Names(), r.Names) {
 		return // an ACK of many names should cost no map

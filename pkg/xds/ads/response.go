@@ -69,8 +69,7 @@ type content struct {
 	resources []*snapshot.Body
 	removed   []string
 	// carried are the due names that this response settles.
-	carried     []ack.Carried
-	publishedAt time.Time
+	carried []ack.Carried
 }
 
 func (c *content) empty() bool { return len(c.carried) == 0 }

@@ -273,13 +273,13 @@ func sorted(names []mesh.Name) []mesh.Name {
 // ResendAll makes everything that the client subscribes to go out again, or
 // only what is called name unless that is "". It reports whether there is any.
 func (s *Stream) ResendAll(name string, now time.Time) bool {
-	any := false
+	sent := false
 	for t := range s.types {
 		for _, b := range s.subscribed(t, s.acks.Type(t)) {
 			if name == "" || b.Name.Value() == name {
-				any = s.Resend(t, b.Name, now) || any
+				sent = s.Resend(t, b.Name, now) || sent
 			}
 		}
 	}
-	return any
+	return sent
 }

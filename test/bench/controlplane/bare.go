@@ -96,7 +96,7 @@ func (b *bare) apply(_ context.Context, changed *endpointv3.ClusterLoadAssignmen
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes++
-	bytes, err := response(endpointType, strconv.Itoa(b.changes), []string{changed.ClusterName}, []*endpointv3.ClusterLoadAssignment{changed})
+	bytes, err := response(endpointType, strconv.Itoa(b.changes), []string{changed.GetClusterName()}, []*endpointv3.ClusterLoadAssignment{changed})
 	if err != nil {
 		return err
 	}

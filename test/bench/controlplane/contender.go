@@ -34,9 +34,9 @@ var defaultContenders = contenderNames()
 func contenderNames() []string { return slices.Sorted(maps.Keys(contenders)) }
 
 func newContender(ctx context.Context, name string, w *world) (contender, error) {
-	make, ok := contenders[name]
+	found, ok := contenders[name]
 	if !ok {
 		return nil, fmt.Errorf("contender %q: not one of %v", name, contenderNames())
 	}
-	return make(ctx, w)
+	return found(ctx, w)
 }

@@ -36,7 +36,7 @@ type request struct {
 
 func (r *request) parse(b []byte) {
 	for number, value := range fields(b) {
-		switch number {
+		switch int(number) {
 		case 2: // type_url
 			r.typeURL = string(value)
 		case 6: // response_nonce
@@ -59,7 +59,7 @@ func (r *reply) parse(b []byte) {
 		r.bytes = append([]byte(nil), b...)
 	}
 	for number, value := range fields(b) {
-		switch number {
+		switch int(number) {
 		case 2: // resources
 			r.resources++
 		case 4: // type_url

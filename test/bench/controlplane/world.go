@@ -43,7 +43,7 @@ func newWorld(s setup) *world {
 // has a port that tells the step, and gives it. Steps count from 0.
 func (w *world) change(step int) *endpointv3.ClusterLoadAssignment {
 	i := step % len(w.names)
-	w.assignments[i] = assignment(w.names[i], i, len(w.assignments[i].Endpoints[0].LbEndpoints), portOf(step))
+	w.assignments[i] = assignment(w.names[i], i, len(w.assignments[i].GetEndpoints()[0].GetLbEndpoints()), portOf(step))
 	return w.assignments[i]
 }
 
@@ -75,16 +75,16 @@ func assignment(name string, service, endpoints int, firstPort uint32) *endpoint
 
 // checkChange tells whether r holds the assignment of the given step and nothing else.
 func checkChange(r *discoveryv3.DeltaDiscoveryResponse, step int) error {
-	if len(r.Resources) != 1 {
-		return fmt.Errorf("a change of one assignment brought %d", len(r.Resources))
+	if len(r.GetResources()) != 1 {
+		return fmt.Errorf("a change of one assignment brought %d", len(r.GetResources()))
 	}
 	var got endpointv3.ClusterLoadAssignment
-	if err := r.Resources[0].Resource.UnmarshalTo(&got); err != nil {
+	if err := r.GetResources()[0].GetResource().UnmarshalTo(&got); err != nil {
 		return err
 	}
-	port := got.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().GetPortValue()
+	port := got.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetPortValue()
 	if port != portOf(step) {
-		return fmt.Errorf("%s has port %d, want %d", got.ClusterName, port, portOf(step))
+		return fmt.Errorf("%s has port %d, want %d", got.GetClusterName(), port, portOf(step))
 	}
 	return nil
 }
