@@ -22,9 +22,10 @@ type grpcCreds struct {
 }
 
 type grpcNode struct {
-	ID       string         `json:"id"`
-	Cluster  string         `json:"cluster"`
-	Locality *grpcLocality  `json:"locality,omitempty"`
+	ID      string `json:"id"`
+	Cluster string `json:"cluster"`
+	// Locality is always written: grpc-js-xds refuses a file without one.
+	Locality grpcLocality   `json:"locality"`
 	Metadata map[string]any `json:"metadata,omitempty"`
 }
 
@@ -46,10 +47,10 @@ func GRPC(o Options) ([]byte, error) {
 		Servers: []grpcServer{{
 			URI: o.XDSAddress, Creds: []grpcCreds{{Type: "insecure"}}, Features: []string{"xds_v3"},
 		}},
-		Node: grpcNode{ID: o.NodeID, Cluster: o.Cluster, Metadata: o.metadata()},
-	}
-	if o.Region != "" || o.Zone != "" || o.SubZone != "" {
-		b.Node.Locality = &grpcLocality{o.Region, o.Zone, o.SubZone}
+		Node: grpcNode{
+			ID: o.NodeID, Cluster: o.Cluster, Metadata: o.metadata(),
+			Locality: grpcLocality{o.Region, o.Zone, o.SubZone},
+		},
 	}
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {

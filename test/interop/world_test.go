@@ -2,7 +2,9 @@ package interop
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // world is a control plane over manifests, which can be taken away and brought
@@ -87,16 +90,28 @@ func (w *world) wantFresh(t *testing.T, c client, d time.Duration) {
 	var n ack.Node
 	defer func() {
 		if t.Failed() {
-			t.Logf("the audit says: %+v", n)
+			text, err := json.MarshalIndent(n, "", " ")
+			t.Logf("the audit says: %s, %v", text, err)
 		}
 	}()
 	meshtest.Until(t, d, "fresh in the audit", func() bool {
 		n = w.node(t, c)
-		return n.State == ack.Fresh && len(n.Types) == 4
+		return n.State == ack.Fresh && hasAll(n)
 	})
 	if !strings.HasPrefix(n.Client, c.agent) || n.Protocol != c.protocol {
 		t.Errorf("client %q, protocol %s; want %s…, %s", n.Client, n.Protocol, c.agent, c.protocol)
 	}
+}
+
+// hasAll tells whether all four types are subscribed to. gRPC clients have a
+// stream for each target, each with its types.
+func hasAll(n ack.Node) bool {
+	for _, kind := range mesh.GeneratedTypes {
+		if !slices.ContainsFunc(n.Types, func(s ack.TypeState) bool { return s.Type == kind.Short() }) {
+			return false
+		}
+	}
+	return true
 }
 
 // response is one that the control plane sent, as it logged it.
