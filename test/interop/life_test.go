@@ -131,12 +131,21 @@ func (l *life) deleted(t *testing.T) {
 	})
 	l.service("doomed", l.backends[1])
 	l.each(t, func(t *testing.T, c client) {
+		l.wantFresh(t, c, 5*time.Second)
+		l.loads[c.name].wantNoFailure(t)
+		if c.name == "grpc-node" {
+			// grpc-js-xds 1.14.1 keeps the bytes of a deleted resource and takes equal
+			// ones that come later for no news: acknowledged, and without effect. A
+			// version that does better fails here, and this exception can go.
+			if answer, err := c.call("doomed"); err == nil {
+				t.Errorf("answered by %s", answer)
+			}
+			return
+		}
 		meshtest.Until(t, 5*time.Second, "answered again", func() bool {
 			answer, err := c.call("doomed")
 			return err == nil && answer == "two"
 		})
-		l.wantFresh(t, c, 5*time.Second)
-		l.loads[c.name].wantNoFailure(t)
 	})
 }
 
@@ -210,18 +219,20 @@ func (l *life) outage(t *testing.T) {
 		}
 	})
 	l.up(t)
-	// gRPC clients wait up to 1.6 times as long as the outage lasted (gRPC connection back-off).
+	// A gRPC client has two back-offs, of the connection and of the stream, and the
+	// pause of each grows to 0.6 of the outage: both may just have begun.
+	const patience = 2 * away
 	l.each(t, func(t *testing.T, c client) {
-		l.answers(t, c, "one", away)
-		l.wantFresh(t, c, 5*time.Second)
+		l.answers(t, c, "one", patience)
 		l.loads[c.name].wantNoFailure(t)
-		meshtest.Until(t, 5*time.Second, "answered by the new service", func() bool {
+		meshtest.Until(t, patience, "answered by the new service", func() bool {
 			answer, err := c.call("new")
 			return err == nil && answer == "two"
 		})
-		meshtest.Until(t, 5*time.Second, "the deleted service is refused", func() bool {
+		meshtest.Until(t, patience, "the deleted service is refused", func() bool {
 			_, err := c.call("doomed")
 			return err != nil
 		})
+		l.wantFresh(t, c, 5*time.Second)
 	})
 }
