@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,11 +35,11 @@ type Control struct {
 // Policy is the default of xds-server.
 var Policy = ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second}
 
-// StartControl runs a control plane on a source until the test ends.
-func StartControl(t testing.TB, source mesh.Source, p ack.Policy) *Control {
+// StartControl runs a control plane on a source until the test ends. Each edit may change its configuration.
+func StartControl(t testing.TB, source mesh.Source, p ack.Policy, edits ...func(*controlplane.Config)) *Control {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	c, done := RunControl(ctx, t, source, p, "127.0.0.1:0")
+	c, done := RunControl(ctx, t, source, p, "127.0.0.1:0", edits...)
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -48,23 +49,22 @@ func StartControl(t testing.TB, source mesh.Source, p ack.Policy) *Control {
 	return c
 }
 
-// RunControl runs a control plane until ctx ends; the channel gives what Run gave.
-func RunControl(ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string) (*Control, <-chan error) {
-	t.Helper()
-	return RunControlWith(ctx, t, xdsAddress, func(c *controlplane.Config) { c.Source, c.Policy = source, p })
-}
-
-// RunControlWith is RunControl where edit sets the source, the policy, and what else it likes.
-func RunControlWith(ctx context.Context, t testing.TB, xdsAddress string, edit func(*controlplane.Config)) (*Control, <-chan error) {
+// RunControl runs a control plane until ctx ends; the channel gives what Run
+// gave. Each edit may change its configuration.
+func RunControl(
+	ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string, edits ...func(*controlplane.Config),
+) (*Control, <-chan error) {
 	t.Helper()
 	xds, admin := listen(t, xdsAddress), listen(t, "127.0.0.1:0")
 	c := &Control{XDS: xds.Addr().String(), Admin: admin.Addr().String(), Log: &Log{}}
 	config := controlplane.Config{
-		ClusterDomain: "cluster.local", Build: "test",
+		Source: source, ClusterDomain: "cluster.local", Policy: p, Build: "test",
 		Logger:   hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: c.Log}),
 		Registry: prometheus.NewRegistry(),
 	}
-	edit(&config)
+	for _, edit := range edits {
+		edit(&config)
+	}
 	server := controlplane.New(config)
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx, xds, admin) }()
@@ -89,6 +89,24 @@ func (c *Control) Audit(t testing.TB) ack.Audit {
 		t.Fatalf("audit: %v", err)
 	}
 	return a
+}
+
+// Metric gives the value of one series of /metrics, named as there, labels
+// included: `freshmesh_refresh_total{verdict="current"}`. A series that is not
+// there fails the test.
+func (c *Control) Metric(t testing.TB, series string) float64 {
+	t.Helper()
+	for line := range strings.Lines(Get(t, c.Admin, "/metrics")) {
+		if text, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatalf("metric %s: %v", series, err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", series)
+	return 0
 }
 
 // Proxy is a running data plane.
@@ -216,19 +234,32 @@ func Get(t testing.TB, address, path string) string {
 // Ask asks for a path on an HTTP address, and gives the status and the body.
 func Ask(t testing.TB, address, path string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+	return do(t, http.MethodGet, address, path)
+}
+
+// Post posts nothing to a path on an HTTP address, and wants 200.
+func Post(t testing.TB, address, path string) {
+	t.Helper()
+	if status, body := do(t, http.MethodPost, address, path); status != http.StatusOK {
+		t.Fatalf("POST %s: status %d: %s", path, status, body)
+	}
+}
+
+func do(t testing.TB, method, address, path string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	return response.StatusCode, string(body)
 }

@@ -202,7 +202,7 @@ func (s *transcript) wait(c command) error {
 	if err != nil {
 		return fmt.Errorf("wait: %w", err)
 	}
-	time.Sleep(d) //nolint:forbidigo // bubble time
+	time.Sleep(d) // bubble time
 	return nil
 }
 

@@ -21,7 +21,12 @@
 //	        └────────────────────────────┤ refused │
 //	                                     └─────────┘
 //
-// So a wildcard subscriber costs a few words plus its exceptions, and an ACK
+// What was sent may have been applied although its ACK never came, or came too
+// late, or although it was refused in part. So from the first sending of another
+// form until an ACK it is open what the node holds, and it counts as behind even
+// when the resource has changed back.
+//
+// A wildcard subscriber costs a few words plus its exceptions, and an ACK
 // that came for {C} says nothing of {A,B}. The idea of progress as one number
 // is that of etcd's raft tracker; the exceptions are what xDS adds to it.
 package ack

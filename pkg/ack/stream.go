@@ -92,7 +92,7 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || now.Sub(tr.flight.at) < s.Policy.AckTimeout {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.AckTimeout {
 			continue
 		}
 		if Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
@@ -120,21 +120,23 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 		if e.phase == refused && e.want == now {
 			refusedNames = append(refusedNames, name.Value())
 		}
-		if e.held == now {
+		held := e.holding(now)
+		if held == now {
 			continue
 		}
 		out.Behind++
-		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, e.held)
+		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
 		if since.IsZero() || e.since.Before(since) {
 			since = e.since
 		}
 	}
 	out.HeldVersion = mesh.SumVersion(sum)
-	if tr.nack != nil && (len(refusedNames) > 0 || tr.ackedAt.Before(tr.nack.at)) {
+	rejected := len(refusedNames) > 0 || tr.refusedHeld && tr.Subscribed()
+	if tr.nack != nil && (rejected || tr.ackedAt.Before(tr.nack.at)) {
 		slices.Sort(refusedNames)
 		out.Nack = &Nack{Version: tr.nack.version, At: tr.nack.at, Message: tr.nack.message, Resources: refusedNames}
 	}
-	s.judge(t, &out, now, since, len(refusedNames) > 0)
+	s.judge(t, &out, now, since, rejected)
 	return out
 }
 
@@ -157,18 +159,19 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 		out.State, out.Reason = Rejected, out.Nack.Message
 	case out.Behind > 0 && behindFor > s.Policy.AckTimeout && !warming:
 		out.State, out.StaleForSeconds = Stale, behindFor.Seconds()
-		out.Reason = tr.waiting(now)
-	case now.Sub(confirmed) > silence:
+		out.Reason = tr.delay(now)
+	case now.Sub(confirmed) > silence && tr.Subscribed():
+		// Who subscribes to nothing cannot be probed, and lacks nothing.
 		out.State, out.StaleForSeconds = Stale, now.Sub(confirmed).Seconds()
 		out.Reason = "nothing acknowledged for " + roundSeconds(now.Sub(confirmed))
-	case out.Behind > 0:
-		out.State, out.Reason = Pending, tr.waiting(now)
+	case out.Behind > 0 || tr.unproven && tr.Subscribed():
+		out.State, out.Reason = Pending, tr.delay(now)
 	default:
 		out.State = Fresh
 	}
 }
 
-func (t *Tracker) waiting(now time.Time) string {
+func (t *Tracker) delay(now time.Time) string {
 	if t.flight != nil {
 		return "sent " + roundSeconds(now.Sub(t.flight.at)) + " ago, no ACK"
 	}
@@ -195,10 +198,11 @@ func (s *Stream) Behind(t mesh.Type, cur Current) []BehindResource {
 	var out []BehindResource
 	for name, e := range s.types[t].exceptions {
 		current := cur.Version(t, name)
-		if e.held == current {
+		held := e.holding(current)
+		if held == current {
 			continue
 		}
-		b := BehindResource{Name: name.Value(), Held: e.held, Current: current, ChangedAt: e.since}
+		b := BehindResource{Name: name.Value(), Held: held, Current: current, ChangedAt: e.since}
 		if at, cause, ok := cur.Cause(t, name); ok {
 			b.ChangedAt, b.Cause = at, cause.Object.String()
 		}
@@ -216,7 +220,8 @@ func (s *Stream) HoldsCurrent(t mesh.Type, name mesh.Name, cur Current) (subscri
 		return false, false
 	}
 	e, ok := tr.exceptions[name]
-	return true, !ok || e.held == cur.Version(t, name)
+	now := cur.Version(t, name)
+	return true, !tr.unproven && (!ok || e.holding(now) == now)
 }
 
 func timeOrNil(t time.Time) *time.Time {

@@ -1,6 +1,8 @@
 package ack
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -15,10 +17,19 @@ type Tracker struct {
 	exceptions map[mesh.Name]exception
 	due        int // exceptions in phase due
 	urgent     bool
-	flight     *flight
-	sentAt     time.Time
-	ackedAt    time.Time
-	nack       *refusal
+	// retryTurn: names that get another try go before the others, once.
+	retryTurn bool
+	flight    *flight
+	// waitingSince is when the first response was sent since the node's last
+	// answer; zero when none waits.
+	waitingSince time.Time
+	// refusedHeld: the last answer refused a response that had nothing new.
+	refusedHeld bool
+	// unproven: until its first ACK the node may hold things that nobody here knows of.
+	unproven bool
+	sentAt   time.Time
+	ackedAt  time.Time
+	nack     *refusal
 }
 
 type phase uint8
@@ -33,6 +44,11 @@ type exception struct {
 	phase phase
 	// retry: due only because a name of the same refused response changed.
 	retry bool
+	// asked: the node asked for the name, so it is answered even if it is absent.
+	asked bool
+	// unsure: the node may hold something else than held: it was sent other
+	// forms since, and which of them it took is not known.
+	unsure bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
 	// want is what was sent or refused; "" for a removal.
@@ -43,25 +59,16 @@ type exception struct {
 	since time.Time
 }
 
-// flight is the response that waits for its answer.
-type flight struct {
-	nonce   uint64
-	at      time.Time
-	carried []Carried
-}
+// Unknown stands in the audit for what a node holds when it may or may not
+// hold the current form.
+const Unknown mesh.Version = "unknown"
 
-// Carried is one name in a response: the version sent, or "" for a removal.
-type Carried struct {
-	Name    mesh.Name
-	Version mesh.Version
-}
-
-// refusal is the last NACK.
-type refusal struct {
-	at      time.Time
-	message string
-	version mesh.Version
-	nonce   uint64
+// holding gives what the node is known to hold, where now is the current version.
+func (e exception) holding(now mesh.Version) mesh.Version {
+	if e.unsure && e.held == now {
+		return Unknown
+	}
+	return e.held
 }
 
 // Wildcard tells whether the stream subscribes to every resource of the type.
@@ -116,18 +123,28 @@ func (t *Tracker) Remove(name mesh.Name) bool {
 
 // Ask makes a name due because the node asks for it, whatever it holds. held
 // is what the node is known to hold from elsewhere (initial_resource_versions),
-// used only if the name is no exception yet.
+// "" where that is not known; used only if the name is no exception yet.
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at}
+		e = exception{held: held, since: at, unsure: held == ""}
 	}
+	e.asked = true
 	t.setDue(name, e, known)
 }
 
-// Hurry lets the due names go out although a response is in flight: the node
-// has asked again, so that response counts as lost and its nonce as old.
-func (t *Tracker) Hurry() { t.urgent = true }
+// Asked tells whether a name is due because the node asked for it.
+func (t *Tracker) Asked(name mesh.Name) bool { return t.exceptions[name].asked }
+
+// Hurry lets the due names go out although a response is in flight, which then
+// counts as lost and its nonce as old. heard tells that the node itself has
+// asked: only then does the time it has for an answer begin anew.
+func (t *Tracker) Hurry(heard bool) {
+	t.urgent = t.due > 0
+	if heard {
+		t.waitingSince = time.Time{}
+	}
+}
 
 // Changed makes a name due because the resource is no longer as the node holds
 // it. was is the version before; at is when it went out of date.
@@ -145,9 +162,17 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 // Drop forgets that a name is an exception: it is no longer subscribed to, or
 // there is nothing that could be sent for it.
 func (t *Tracker) Drop(name mesh.Name) {
-	if e, ok := t.exceptions[name]; ok {
-		t.clear(name, e)
+	e, ok := t.exceptions[name]
+	if !ok {
+		return
 	}
+	if f := t.flight; f != nil && e.nonce == f.nonce {
+		if f.dropped == nil {
+			f.dropped = make(map[mesh.Name]struct{})
+		}
+		f.dropped[name] = struct{}{}
+	}
+	t.clear(name, e)
 }
 
 // retryOthers makes due again what was refused together with a name that has
@@ -177,6 +202,9 @@ func (t *Tracker) clear(name mesh.Name, e exception) {
 	if e.phase == due {
 		t.due--
 	}
+	if t.due == 0 {
+		t.urgent = false
+	}
 	if delete(t.exceptions, name); len(t.exceptions) == 0 {
 		t.exceptions = nil // a map never shrinks; most of the time there are no exceptions
 	}
@@ -188,23 +216,14 @@ func (t *Tracker) Sendable() bool {
 	return t.due > 0 && (t.flight == nil || t.urgent)
 }
 
-// InFlight tells whether a response waits for its answer, and since when.
-func (t *Tracker) InFlight() (since time.Time, nonce uint64, ok bool) {
-	if t.flight == nil {
-		return time.Time{}, 0, false
-	}
-	return t.flight.at, t.flight.nonce, true
-}
-
-// Due gives the names to send next, in no order. A response in flight is given
-// up first, so that what it carried is among them. Names that only get another
-// try after a refusal come when no others are due.
+// Due gives the names to send next, in no order; what a response in flight
+// carries is among them, since the next one overtakes it. Names that only get
+// another try after a refusal come alone: after the next ACK, or when no others are due.
 func (t *Tracker) Due() []mesh.Name {
-	t.giveUp()
 	out := make([]mesh.Name, 0, t.due)
-	for _, retry := range []bool{false, true} {
+	for _, retry := range []bool{t.retryTurn, !t.retryTurn} {
 		for name, e := range t.exceptions {
-			if e.phase == due && e.retry == retry {
+			if (e.phase == due || e.phase == sent) && e.retry == retry {
 				out = append(out, name)
 			}
 		}
@@ -215,96 +234,40 @@ func (t *Tracker) Due() []mesh.Name {
 	return out
 }
 
-// Holds tells what the node is known to hold of a due name: whether it has, or
-// may have, any form of it.
-func (t *Tracker) Holds(name mesh.Name) bool {
+// Lacking gives every name that is not known to be held in its current form, in no order.
+func (t *Tracker) Lacking() []mesh.Name { return slices.Collect(maps.Keys(t.exceptions)) }
+
+// Distrust says that the node does not tell what it holds from before this
+// stream: until its first ACK it is not known to hold anything, not even nothing.
+func (t *Tracker) Distrust() { t.unproven = true }
+
+// Lacks tells whether a name is not known to be held in its current form.
+func (t *Tracker) Lacks(name mesh.Name) bool {
+	_, ok := t.exceptions[name]
+	return ok
+}
+
+// Since is when what the node holds of a name that it lacks went out of date.
+func (t *Tracker) Since(name mesh.Name) time.Time { return t.exceptions[name].since }
+
+// Refused tells whether the last answer was a refusal of what is still current.
+func (t *Tracker) Refused() bool {
+	if t.refusedHeld {
+		return true
+	}
+	for _, e := range t.exceptions {
+		if e.phase == refused {
+			return true
+		}
+	}
+	return false
+}
+
+// Expects tells whether the node must hear of a due name's absence: it has, or
+// may have, some form of it, or it asked for the name.
+func (t *Tracker) Expects(name mesh.Name) bool {
 	e, ok := t.exceptions[name]
-	return !ok || e.held != "" || e.nonce != 0
-}
-
-func (t *Tracker) giveUp() {
-	if t.flight == nil {
-		return
-	}
-	for _, c := range t.flight.carried {
-		if e, ok := t.exceptions[c.Name]; ok && e.phase == sent {
-			t.setDue(c.Name, e, true)
-		}
-	}
-	t.flight = nil
-}
-
-// Sent records a response, which may carry nothing (a probe). Names that are no
-// exceptions may be among those carried; they stay held.
-func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
-	t.giveUp()
-	t.urgent, t.sentAt = false, at
-	t.flight = &flight{nonce: nonce, at: at, carried: carried}
-	for _, c := range carried {
-		if e, ok := t.exceptions[c.Name]; ok {
-			if e.phase == due {
-				t.due--
-			}
-			e.phase, e.retry, e.want, e.nonce = sent, false, c.Version, nonce
-			t.exceptions[c.Name] = e
-		}
-	}
-}
-
-// Ack takes the ACK of a response; false when it is not the one in flight.
-func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
-	f := t.flight
-	if f == nil || f.nonce != nonce {
-		return false
-	}
-	t.flight, t.ackedAt = nil, at
-	for _, c := range f.carried {
-		e, ok := t.exceptions[c.Name]
-		switch {
-		case !ok:
-		case e.phase == sent && e.nonce == nonce:
-			t.clear(c.Name, e)
-		case e.nonce == nonce: // due again meanwhile
-			e.held = c.Version
-			t.exceptions[c.Name] = e
-		}
-	}
-	return true
-}
-
-// Nack takes the refusal of a response; false when it is not the one in
-// flight. What was new in it counts as refused, except what is due again. When
-// nothing was new (a probe, a repeated resource), all of it is: a NACK at the
-// held version is still a NACK.
-func (t *Tracker) Nack(nonce uint64, at time.Time, version mesh.Version, message string) bool {
-	f := t.flight
-	if f == nil || f.nonce != nonce {
-		return false
-	}
-	t.flight = nil
-	t.nack = &refusal{at: at, message: message, version: version, nonce: nonce}
-	fresh := false
-	for _, c := range f.carried {
-		e, ok := t.exceptions[c.Name]
-		fresh = fresh || ok
-		if ok && e.phase == sent && e.nonce == nonce {
-			e.phase = refused
-			t.exceptions[c.Name] = e
-		}
-	}
-	if !fresh {
-		t.refuse(f, at)
-	}
-	return true
-}
-
-func (t *Tracker) refuse(f *flight, at time.Time) {
-	for _, c := range f.carried {
-		if t.exceptions == nil {
-			t.exceptions = make(map[mesh.Name]exception)
-		}
-		t.exceptions[c.Name] = exception{phase: refused, held: c.Version, want: c.Version, nonce: f.nonce, since: at}
-	}
+	return !ok || e.held != "" || e.nonce != 0 || e.asked
 }
 
 // DropUnnamed forgets the exceptions that only the wildcard covered.

@@ -70,7 +70,7 @@ func New(c Config) *Server {
 	})
 	s.refresh = refresh.New(refresh.Config{
 		Nodes: nodes{s.xds}, Services: s.loop, Reader: c.Source, Reconciler: s.loop,
-		Logger: c.Logger.Named("refresh"), Registerer: c.Registry,
+		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
 		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
@@ -79,7 +79,7 @@ func New(c Config) *Server {
 	s.grpc = newGRPC(c)
 	s.xds.Register(s.grpc)
 	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
-		Sink: s.refresh, Interval: c.ReportInterval, Logger: c.Logger.Named("lrs"), Done: s.done,
+		Sink: s.refresh, Interval: c.ReportInterval, Logger: c.Logger, Done: s.done,
 	}))
 	return s
 }

@@ -137,7 +137,7 @@ func (p *Proxy) listenHTTP(name, address string, h http.Handler) error {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	p.http = append(p.http, &httpListener{name, l, &http.Server{
-		Handler: h, Protocols: &protocols, ErrorLog: p.stdLog(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
+		Handler: h, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: p.stdLog(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
 	}})
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})

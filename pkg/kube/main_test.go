@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -101,18 +100,10 @@ type rig struct {
 	stop   func()
 }
 
-func kubeconfig(t *testing.T, url string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {server: "+url+
-		"}\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\ncurrent-context: x\nusers:\n- name: u\n  user: {token: t}\n"), 0o600))
-	return path
-}
-
 // newSource makes a Source for a server, with short times.
 func newSource(t *testing.T, url string) *Source {
 	t.Helper()
-	s, err := New(Config{Kubeconfig: kubeconfig(t, url), ProbeInterval: 300 * time.Millisecond})
+	s, err := New(Config{Kubeconfig: kubetest.Kubeconfig(t, url), ProbeInterval: 300 * time.Millisecond})
 	must(t, err)
 	s.health.refusedPause = 200 * time.Millisecond
 	return s

@@ -4,11 +4,12 @@ import (
 	"io"
 	"log"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/kubetest"
 )
 
 // relay passes TCP connections on, until a generation of them goes dead: then
@@ -92,14 +93,14 @@ func (r *relay) pass(from, to net.Conn, generation int64) {
 
 // Connections die without a word, and the server is gone for a while.
 func TestSilentOutage(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	way := newRelay(t, a.address)
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	way := newRelay(t, a.Address)
 	r := run(t, newSource(t, "http://"+way.l.Addr().String()))
 	r.is(true, true, "")
 	way.kill(true)
 	r.is(true, false, "no answer from "+way.l.Addr().String()+" in time")
-	a.put(svc("a", 81))
+	a.Put(kubetest.Service("a", 81))
 	way.refuse.Store(false)
 	r.is(true, true, "")
 	r.holds("Service default/a :81")
@@ -108,9 +109,9 @@ func TestSilentOutage(t *testing.T) {
 // Only the connections of now die, and a new one would work. Over HTTP/2 the
 // probe shares the connection of the watches, and finds out.
 func TestDeadConnection(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	secure := httptest.NewUnstartedServer(http.HandlerFunc(a.handle))
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	secure := httptest.NewUnstartedServer(a)
 	secure.EnableHTTP2 = true
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
@@ -119,13 +120,11 @@ func TestDeadConnection(t *testing.T) {
 	r := run(t, newSource(t, "https://"+way.l.Addr().String()+", insecure-skip-tls-verify: true"))
 	r.is(true, true, "")
 	way.kill(false)
-	a.put(svc("a", 81))
+	a.Put(kubetest.Service("a", 81))
 	r.holds("Service default/a :81")
 	r.is(true, true, "")
 	r.stop()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.protocol != "HTTP/2.0" {
-		t.Errorf("requests came by %s, want HTTP/2.0", a.protocol)
+	if p := a.Protocol(); p != "HTTP/2.0" {
+		t.Errorf("requests came by %s, want HTTP/2.0", p)
 	}
 }

@@ -17,13 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 func TestFollowsFakeClient(t *testing.T) {
-	first := svc("a", 80)
+	first := kubetest.Service("a", 80)
 	first.UID = "uid-a"
-	client := fake.NewClientset(first, node("n"))
+	client := fake.NewClientset(first, kubetest.Node("n"))
 	r := run(t, NewForClient(client, "fake", Config{}))
 	r.holds("Node n", "Service default/a :80")
 	r.is(true, true, "")
@@ -34,7 +35,7 @@ func TestFollowsFakeClient(t *testing.T) {
 	_, err := services.Update(t.Context(), changed, metav1.UpdateOptions{})
 	must(t, err)
 	r.holds("Node n", "Service default/a :81")
-	_, err = client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), eps("a-1", "a", "10.0.0.1"), metav1.CreateOptions{})
+	_, err = client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), kubetest.Slice("a-1", "a", "10.0.0.1"), metav1.CreateOptions{})
 	must(t, err)
 	r.holds("EndpointSlice default/a-1 [10.0.0.1]", "Node n", "Service default/a :81")
 	must(t, services.Delete(t.Context(), "a", metav1.DeleteOptions{}))
@@ -45,23 +46,23 @@ func TestFollowsServer(t *testing.T) {
 	for _, streaming := range []bool{false, true} {
 		name := map[bool]string{false: "list", true: "streamed list"}[streaming]
 		t.Run(name, func(t *testing.T) {
-			a := newAPIServer(t)
-			a.streaming = streaming
+			a := kubetest.NewServer(t)
+			a.Set(func(f *kubetest.Faults) { f.Streaming = streaming })
 			pod := &corev1.Pod{
 				TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
 			}
-			one := svc("a", 80)
-			a.put(one, eps("a-1", "a", "10.0.0.1"), node("n"), pod)
-			r := run(t, newSource(t, "http://"+a.address))
+			one := kubetest.Service("a", 80)
+			a.Put(one, kubetest.Slice("a-1", "a", "10.0.0.1"), kubetest.Node("n"), pod)
+			r := run(t, newSource(t, "http://"+a.Address))
 			r.is(true, true, "")
 			r.holds("EndpointSlice default/a-1 [10.0.0.1]", "Node n", "Pod default/p", "Service default/a :80")
 			if got := r.sink.entries(); got[len(got)-1] != "synced" {
 				t.Errorf("sink heard %q, want every object before synced", got)
 			}
 
-			a.put(eps("a-1", "a", "10.0.0.2"))
-			a.remove(one)
+			a.Put(kubetest.Slice("a-1", "a", "10.0.0.2"))
+			a.Remove(one)
 			r.holds("EndpointSlice default/a-1 [10.0.0.2]", "Node n", "Pod default/p")
 			if want := "delete Service default/a uid=uid-101 version=106"; !slices.Contains(r.sink.entries(), want) {
 				t.Errorf("sink heard %q, want %q", r.sink.entries(), want)
@@ -72,26 +73,26 @@ func TestFollowsServer(t *testing.T) {
 
 // What is wrong with an object is a Problem for as long as it is there.
 func TestObjectProblems(t *testing.T) {
-	a := newAPIServer(t)
-	bad := eps("a-1", "a", "no address")
-	a.put(bad)
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	bad := kubetest.Slice("a-1", "a", "no address")
+	a.Put(bad)
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(true, true, "")
 	problem := func() bool {
 		p := r.source.Status().Problems
 		return len(p) == 1 && p[0].Object == "EndpointSlice default/a-1"
 	}
 	r.until("problem", problem)
-	a.remove(bad)
+	a.Remove(bad)
 	r.until("problem gone", func() bool { return len(r.source.Status().Problems) == 0 })
 }
 
 func TestDownUpDownUp(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	a.stop()
-	r := run(t, newSource(t, "http://"+a.address))
-	down := r.is(false, false, "connection refused to "+a.address)
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	a.Stop()
+	r := run(t, newSource(t, "http://"+a.Address))
+	down := r.is(false, false, "connection refused to "+a.Address)
 	if !down.LastSeenAt.IsZero() {
 		t.Errorf("seen at %v, want never", down.LastSeenAt)
 	}
@@ -99,7 +100,7 @@ func TestDownUpDownUp(t *testing.T) {
 		t.Errorf("sink heard %q before the server was up", r.sink.entries())
 	}
 
-	a.start()
+	a.Start()
 	before := time.Now()
 	up := r.is(true, true, "")
 	if took := time.Since(before); took > 6*time.Second {
@@ -110,16 +111,16 @@ func TestDownUpDownUp(t *testing.T) {
 	}
 	r.holds("Service default/a :80")
 
-	a.stop()
-	r.is(true, false, "connection refused to "+a.address)
+	a.Stop()
+	r.is(true, false, "connection refused to "+a.Address)
 	r.holds("Service default/a :80")
 
-	a.put(svc("a", 81))
-	a.start()
+	a.Put(kubetest.Service("a", 81))
+	a.Start()
 	r.is(true, true, "")
 	r.holds("Service default/a :81")
 
-	a.stop()
+	a.Stop()
 	r.is(true, false, "connection refused")
 	before = time.Now()
 	r.stop()
@@ -130,17 +131,17 @@ func TestDownUpDownUp(t *testing.T) {
 
 // What was deleted while the watch was away is found by the next listing.
 func TestExpiredWatch(t *testing.T) {
-	a := newAPIServer(t)
-	one, two := svc("a", 80), svc("b", 80)
-	a.put(one, two)
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	one, two := kubetest.Service("a", 80), kubetest.Service("b", 80)
+	a.Put(one, two)
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.holds("Service default/a :80", "Service default/b :80")
 	r.is(true, true, "")
 
-	a.set(func() { a.deaf["services"] = true })
-	a.remove(one)
-	a.put(svc("c", 80))
-	a.set(func() { a.oldest, a.epoch, a.deaf["services"] = a.version, a.epoch+1, false })
+	a.Set(func(f *kubetest.Faults) { f.Deaf["services"] = true })
+	a.Remove(one)
+	a.Put(kubetest.Service("c", 80))
+	a.Set(func(f *kubetest.Faults) { f.Deaf["services"] = false; f.Expire() })
 	r.holds("Service default/b :80", "Service default/c :80")
 	if want := "delete Service default/a uid=uid-101 version="; !slices.Contains(r.sink.entries(), want) {
 		t.Errorf("sink heard %q, want %q", r.sink.entries(), want)
@@ -150,13 +151,13 @@ func TestExpiredWatch(t *testing.T) {
 
 // A watch that the server closes is taken up where it ended, and is no outage.
 func TestWatchClosed(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	r := run(t, newSource(t, "http://"+a.Address))
 	before := r.is(true, true, "")
 	for port := int32(81); port < 84; port++ {
-		a.set(func() { a.epoch++ })
-		a.put(svc("a", port))
+		a.Set((*kubetest.Faults).EndWatches)
+		a.Put(kubetest.Service("a", port))
 		r.until("new port", func() bool { return strings.HasSuffix(r.sink.view(), string(rune('0'+port-80))) })
 	}
 	if after := r.is(true, true, ""); after.Since != before.Since {
@@ -166,39 +167,39 @@ func TestWatchClosed(t *testing.T) {
 
 // A watch that delivers nothing while everything else works is given up.
 func TestDeafWatch(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80))
-	s := newSource(t, "http://"+a.address)
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80))
+	s := newSource(t, "http://"+a.Address)
 	s.watchSilence = time.Second
 	r := run(t, s)
 	r.is(true, true, "")
-	a.set(func() { a.deaf["services"] = true })
-	a.put(svc("a", 81))
+	a.Set(func(f *kubetest.Faults) { f.Deaf["services"] = true })
+	a.Put(kubetest.Service("a", 81))
 	r.holds("Service default/a :81")
 }
 
 func TestForbiddenNodes(t *testing.T) {
-	a := newAPIServer(t)
-	a.status["nodes"] = 403
-	a.put(svc("a", 80), node("n"))
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	a.Set(func(f *kubetest.Faults) { f.Status["nodes"] = 403 })
+	a.Put(kubetest.Service("a", 80), kubetest.Node("n"))
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(true, true, "")
 	r.holds("Service default/a :80")
 	want := mesh.Problem{Object: "Node *", Reason: "forbidden: cannot list nodes: nodes are not for you"}
 	r.until("problem", func() bool { return slices.Equal(r.source.Status().Problems, []mesh.Problem{want}) })
 
-	a.set(func() { delete(a.status, "nodes") })
+	a.Set(func(f *kubetest.Faults) { delete(f.Status, "nodes") })
 	r.holds("Node n", "Service default/a :80")
 	r.until("no problem", func() bool { return len(r.source.Status().Problems) == 0 })
 }
 
 func TestForbiddenServices(t *testing.T) {
-	a := newAPIServer(t)
-	a.status["services"] = 403
-	a.put(svc("a", 80))
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	a.Set(func(f *kubetest.Faults) { f.Status["services"] = 403 })
+	a.Put(kubetest.Service("a", 80))
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(false, false, "forbidden: cannot list services: services are not for you")
-	a.set(func() { delete(a.status, "services") })
+	a.Set(func(f *kubetest.Faults) { delete(f.Status, "services") })
 	r.is(true, true, "")
 	r.holds("Service default/a :80")
 }
@@ -206,17 +207,17 @@ func TestForbiddenServices(t *testing.T) {
 // A server that has just started refuses everything for a moment. What it then
 // has is waited for.
 func TestForbiddenAtFirst(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80), node("n"))
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80), kubetest.Node("n"))
 	for _, r := range resources {
-		a.status[r.plural] = 403
+		a.Set(func(f *kubetest.Faults) { f.Status[r.plural] = 403 })
 	}
-	r := run(t, newSource(t, "http://"+a.address))
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(false, false, "forbidden: cannot list services")
 	r.until("refusal of nodes", func() bool {
 		return slices.ContainsFunc(r.source.Status().Problems, func(p mesh.Problem) bool { return p.Object == "Node *" })
 	})
-	a.set(func() { clear(a.status) })
+	a.Set(func(f *kubetest.Faults) { clear(f.Status) })
 	r.is(true, true, "")
 	if got := r.sink.entries(); len(got) != 3 || got[2] != "synced" {
 		t.Errorf("sink heard %q, want the service and the node before synced", got)
@@ -225,24 +226,24 @@ func TestForbiddenAtFirst(t *testing.T) {
 
 // A failure that is no refusal is waited for, in whatever kind.
 func TestFailingPods(t *testing.T) {
-	a := newAPIServer(t)
-	a.status["pods"] = 500
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	a.Set(func(f *kubetest.Faults) { f.Status["pods"] = 500 })
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.until("reason", func() bool { return strings.Contains(r.source.Status().Reason, "pods") })
 	if r.source.Status().Synced {
 		t.Error("synced without pods")
 	}
-	a.set(func() { delete(a.status, "pods") })
+	a.Set(func(f *kubetest.Faults) { delete(f.Status, "pods") })
 	r.is(true, true, "")
 }
 
 func TestUnauthorized(t *testing.T) {
-	a := newAPIServer(t)
+	a := kubetest.NewServer(t)
 	for _, r := range resources {
-		a.status[r.plural] = 401
+		a.Set(func(f *kubetest.Faults) { f.Status[r.plural] = 401 })
 	}
-	r := run(t, newSource(t, "http://"+a.address))
-	r.is(false, false, "unauthorized: "+a.address+" does not accept the credentials")
+	r := run(t, newSource(t, "http://"+a.Address))
+	r.is(false, false, "unauthorized: "+a.Address+" does not accept the credentials")
 }
 
 func TestUnknownCertificate(t *testing.T) {
@@ -255,20 +256,20 @@ func TestUnknownCertificate(t *testing.T) {
 }
 
 func TestSlowList(t *testing.T) {
-	a := newAPIServer(t)
-	a.slow["endpointslices"] = true
-	a.put(svc("a", 80), eps("a-1", "a", "10.0.0.1"))
-	r := run(t, newSource(t, "http://"+a.address))
+	a := kubetest.NewServer(t)
+	a.Set(func(f *kubetest.Faults) { f.Slow["endpointslices"] = true })
+	a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.1"))
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(false, true, "waiting for the first list of endpointslices")
-	a.set(func() { delete(a.slow, "endpointslices") })
+	a.Set(func(f *kubetest.Faults) { delete(f.Slow, "endpointslices") })
 	r.is(true, true, "")
 	r.holds("EndpointSlice default/a-1 [10.0.0.1]", "Service default/a :80")
 }
 
 func TestRead(t *testing.T) {
-	a := newAPIServer(t)
-	a.put(svc("a", 80), eps("a-1", "a", "10.0.0.1"), eps("a-2", "a", "10.0.0.2"), eps("b-1", "b", "10.0.0.3"))
-	s := newSource(t, "http://"+a.address)
+	a := kubetest.NewServer(t)
+	a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.1"), kubetest.Slice("a-2", "a", "10.0.0.2"), kubetest.Slice("b-1", "b", "10.0.0.3"))
+	s := newSource(t, "http://"+a.Address)
 	defer s.dropConnections()
 	read := func(name string) (lines []string, err error) {
 		objects, err := s.Read(t.Context(), mesh.Key{Kind: mesh.KindService, Namespace: "default", Name: name})
@@ -290,18 +291,18 @@ func TestRead(t *testing.T) {
 		t.Errorf("Read of nothing gave %q, %v", got, err)
 	}
 
-	a.set(func() { a.status["endpointslices"] = 403 })
+	a.Set(func(f *kubetest.Faults) { f.Status["endpointslices"] = 403 })
 	if _, err = read("a"); err == nil || !strings.Contains(err.Error(), "read Service default/a: forbidden: cannot list endpointslices") {
 		t.Errorf("forbidden Read: %v", err)
 	}
-	a.set(func() { delete(a.status, "endpointslices"); a.slow["endpointslices"] = true })
+	a.Set(func(f *kubetest.Faults) { delete(f.Status, "endpointslices"); f.Slow["endpointslices"] = true })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Read(ctx, mesh.Key{Namespace: "default", Name: "a"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Read of a slow server: %v, want the deadline", err)
 	}
-	a.stop()
-	if _, err = read("a"); err == nil || !strings.Contains(err.Error(), "connection refused to "+a.address) {
+	a.Stop()
+	if _, err = read("a"); err == nil || !strings.Contains(err.Error(), "connection refused to "+a.Address) {
 		t.Errorf("Read of a dead server: %v", err)
 	}
 }
@@ -323,8 +324,8 @@ func TestNewErrors(t *testing.T) {
 		{"no file", Config{Kubeconfig: filepath.Join(dir, "none")}, "none: no such file or directory"},
 		{"no kubeconfig", Config{Kubeconfig: file("garbage", "{")}, "kubeconfig " + dir + "/garbage: "},
 		{"empty", Config{Kubeconfig: file("empty", "")}, "no current-context"},
-		{"no such context", Config{Kubeconfig: kubeconfig(t, "http://h"), Context: "y"}, `context "y" does not exist`},
-		{"bad server", Config{Kubeconfig: kubeconfig(t, "'http://[::1'")}, "kubernetes client: "},
+		{"no such context", Config{Kubeconfig: kubetest.Kubeconfig(t, "http://h"), Context: "y"}, `context "y" does not exist`},
+		{"bad server", Config{Kubeconfig: kubetest.Kubeconfig(t, "'http://[::1'")}, "kubernetes client: "},
 		{"no certificate file", Config{Kubeconfig: file("cert", "clusters:\n- name: c\n  cluster: {server: https://h, certificate-authority: none.crt}\ncontexts:\n- name: x\n  context: {cluster: c}\ncurrent-context: x\n")}, "none.crt"},
 	}
 	for _, tt := range tests {

@@ -103,7 +103,7 @@ func TestStormCostsOneRead(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		time.Sleep(100 * time.Millisecond) // the read's own time //nolint:forbidigo // bubble time
+		time.Sleep(100 * time.Millisecond) // bubble time: the read's own
 		synctest.Wait()
 		if w.reads != 1 || r.counted(Current) != 1000 || len(w.resends) != 0 {
 			t.Errorf("%d reads, %d verdicts, %d resends", w.reads, r.counted(Current), len(w.resends))
@@ -124,7 +124,7 @@ func TestLogIsOncePerVerdict(t *testing.T) {
 		for range 5 {
 			r.Submit(failure("a", dead))
 			synctest.Wait()
-			time.Sleep(10 * time.Second) // the next load report //nolint:forbidigo // bubble time
+			time.Sleep(10 * time.Second) // bubble time: the next load report
 		}
 		want := `[INFO]  refresh: failures reported: node=a cluster=echo verdict=current endpoints=10.0.0.1:8080 connect_failures=3` + "\n"
 		if log.String() != want {
@@ -144,7 +144,7 @@ func TestLyingClientIsHeldDown(t *testing.T) {
 			for c := range 50 {
 				r.Submit(Report{Node: "liar", Cluster: fmt.Sprint(c), FailConnects: 1})
 			}
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // bubble time
+			time.Sleep(100 * time.Millisecond) // bubble time
 		}
 		synctest.Wait()
 		if n := len(w.resends); n < 100 || n > 20+2*60 {
@@ -166,7 +166,7 @@ func TestReadThatHangsEnds(t *testing.T) {
 		w := &world{readTakes: time.Hour}
 		r, log := run(t, w, Limits{})
 		r.Submit(failure("a", dead))
-		time.Sleep(5*time.Second + time.Millisecond) //nolint:forbidigo // bubble time
+		time.Sleep(5*time.Second + time.Millisecond) // bubble time
 		synctest.Wait()
 		if r.counted(Unverified) != 1 || !strings.Contains(log.String(), "deadline exceeded") {
 			t.Errorf("log: %s", log)

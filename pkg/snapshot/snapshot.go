@@ -53,16 +53,33 @@ type change struct {
 	// was, wasShapes: the versions before; "" where the resource was new.
 	was       mesh.Version
 	wasShapes map[mesh.View]mesh.Version
-	shapedBy  mesh.ViewFields
-	at        time.Time
-	cause     mesh.Cause
+	// shapedBy, seenBy: what of the resource before depended on the view.
+	shapedBy mesh.ViewFields
+	seenBy   mesh.ListenerKind
+	at       time.Time
+	cause    mesh.Cause
 }
 
+// from notes what the resource was before.
+func (c *change) from(e *entry) {
+	c.was, c.wasShapes = e.base.Version, e.versions()
+	c.shapedBy, c.seenBy = e.res.ShapedBy, e.res.For
+}
+
+// unknown is the version of a form that nobody had asked for when it went: a
+// reader may have made it later, from an older snapshot.
+const unknown mesh.Version = "unknown"
+
+// before gives the version that a view saw before the change.
 func (c *change) before(v mesh.View) mesh.Version {
+	if c.was == "" || c.seenBy != mesh.ListenersAny && c.seenBy != v.Listeners {
+		return ""
+	}
 	if key := v.Mask(c.shapedBy); key != (mesh.View{}) {
 		if version, ok := c.wasShapes[key]; ok {
 			return version
 		}
+		return unknown
 	}
 	return c.was
 }

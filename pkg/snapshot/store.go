@@ -69,12 +69,12 @@ func (s *Store) Publish(u mesh.Update, at time.Time) (*Snapshot, bool) {
 	var changed []mesh.ResourceName
 	for _, r := range u.Put {
 		d, e := of(r.Type), newEntry(r, g, at)
-		line := change{generation: g, name: e.name, shapedBy: r.ShapedBy, at: at, cause: r.Cause}
+		line := change{generation: g, name: e.name, at: at, cause: r.Cause}
 		if was := d.entry(e.name); was != nil {
 			if !e.follow(was, s.wanted(r.ShapedBy)) {
 				continue
 			}
-			line.was, line.wasShapes = was.base.Version, was.versions()
+			line.from(was)
 		}
 		d.put(e)
 		d.record(line, s.logLimit)
@@ -87,10 +87,9 @@ func (s *Store) Publish(u mesh.Update, at time.Time) (*Snapshot, bool) {
 			continue
 		}
 		d.remove(name)
-		d.record(change{
-			generation: g, name: name, was: was.base.Version, wasShapes: was.versions(),
-			shapedBy: was.res.ShapedBy, at: at, cause: r.Cause,
-		}, s.logLimit)
+		line := change{generation: g, name: name, at: at, cause: r.Cause}
+		line.from(was)
+		d.record(line, s.logLimit)
 		changed = append(changed, r.ResourceName)
 	}
 	if len(changed) == 0 {

@@ -124,7 +124,8 @@ func (v View) FollowedBy(t mesh.Type, name mesh.Name) []mesh.ResourceName {
 // Change is one resource that is not as it was.
 type Change struct {
 	Name mesh.Name
-	// Was is the version at the generation asked from; "" when there was none.
+	// Was is the version at the generation asked from; "" when there was none,
+	// and "unknown" when there was one that nobody had asked for at the time.
 	Was mesh.Version
 	// Body is the form now; nil when there is none.
 	Body *Body
@@ -152,12 +153,19 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 			continue
 		}
 		body, was := v.Body(t, c.name), c.before(v.key)
-		if body != nil && (body.Changed <= g || body.Version == was) || body == nil && was == "" {
+		if same(body, was) {
 			continue
 		}
 		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at})
 	}
 	return out, true
+}
+
+func same(b *Body, was mesh.Version) bool {
+	if b == nil {
+		return was == ""
+	}
+	return b.Version == was
 }
 
 // Cause tells when and by which object the resource got its present form, or

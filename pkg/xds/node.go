@@ -36,7 +36,7 @@ func parseNode(n *corev3.Node) (Node, error) {
 	}
 	out := Node{
 		ID:     mesh.NodeID(n.GetId()),
-		Client: strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n)),
+		Client: cut(strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n))),
 		Active: n.GetUserAgentName() == DataplaneUserAgent,
 		View: mesh.View{
 			Listeners: mesh.ListenersAPI,
@@ -48,6 +48,9 @@ func parseNode(n *corev3.Node) (Node, error) {
 		out.View.Listeners = mesh.ListenersSocket
 	}
 	if err := out.metadata(n.GetMetadata().GetFields()); err != nil {
+		return Node{}, err
+	}
+	if err := out.check(); err != nil {
 		return Node{}, err
 	}
 	return out, nil

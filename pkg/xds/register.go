@@ -31,6 +31,8 @@ type record struct {
 	sessions []*session
 	resets   int
 	resetAt  time.Time
+	// streak counts the resets of which none came later than keepDisconnected after the one before.
+	streak int
 	// last is what the last stream left behind; valid while there are no sessions.
 	last ack.Node
 	// past is the history of streams that have ended.
@@ -63,7 +65,11 @@ func (r *register) remove(sn *session, reset bool) {
 	last.History = nil
 	rec.last = last
 	if reset {
+		if now.Sub(rec.resetAt) > keepDisconnected {
+			rec.streak = 0
+		}
 		rec.resets++
+		rec.streak++
 		rec.resetAt = now
 	}
 	r.expire(now)
@@ -98,15 +104,16 @@ func (r *register) expire(now time.Time) {
 	}
 }
 
-// policy gives a node that was reset lately more time, twice as much each time.
+// policy gives a node that was reset again and again more time: twice as much
+// after the second reset in a row, and after each one that follows.
 func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := r.byID[id]
-	if rec == nil || rec.resets == 0 || time.Since(rec.resetAt) > keepDisconnected {
+	if rec == nil || rec.streak == 0 || time.Since(rec.resetAt) > keepDisconnected {
 		return p
 	}
-	p.AckTimeout *= time.Duration(min(1<<min(rec.resets-1, 8), maxPatience))
+	p.AckTimeout *= time.Duration(min(1<<min(rec.streak-1, 8), maxPatience))
 	return p
 }
 

@@ -41,7 +41,7 @@ func (t sotwTransport) recv() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 	}, m.GetNode(), nil
 }
 
@@ -58,7 +58,7 @@ func (t deltaTransport) recv() (ads.Request, *corev3.Node, error) {
 	}
 	return ads.Request{
 		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
-		Refused: m.GetErrorDetail() != nil, Message: m.GetErrorDetail().GetMessage(),
+		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
 		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
 		Initial: m.GetInitialResourceVersions(),
 	}, m.GetNode(), nil
@@ -86,7 +86,7 @@ type session struct {
 
 // serve runs one stream to its end.
 func (s *Server) serve(stream grpc.ServerStream, t transport) error {
-	request, n, err := t.recv()
+	request, n, err := s.first(t)
 	if err != nil {
 		return ended(err)
 	}
@@ -109,6 +109,28 @@ func (s *Server) serve(stream grpc.ServerStream, t transport) error {
 	sn.close(reason, err)
 	return err
 }
+
+// first waits for a stream's first request, or for Shutdown.
+func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
+	type message struct {
+		request ads.Request
+		node    *corev3.Node
+		err     error
+	}
+	arrived := make(chan message, 1)
+	go func() { // ends at the latest when the handler has returned
+		r, n, err := t.recv()
+		arrived <- message{r, n, err}
+	}()
+	select {
+	case m := <-arrived:
+		return m.request, m.node, m.err
+	case <-s.draining:
+		return ads.Request{}, nil, errStopping
+	}
+}
+
+var errStopping = status.Error(codes.Unavailable, "the server is stopping")
 
 func (s *Server) newSession(ctx context.Context, node Node, delta bool, own snapshot.Own) *session {
 	sn := &session{
@@ -157,6 +179,9 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 	}
 	for {
 		now := time.Now()
+		if reason := sn.core.Tick(now); reason != "" {
+			return reason, status.Errorf(codeOf(reason), "stream closed: %s", reason)
+		}
 		if r := sn.core.Next(now); r != nil {
 			responses <- r // never blocks: the sender has none
 			sn.noteSent(r)
@@ -182,10 +207,7 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 			// Also for those who are not woken: the log must not outrun them.
 			sn.core.Published(sn.reader.View())
 		case <-sn.server.draining:
-			return "", status.Error(codes.Unavailable, "the server is stopping")
-		}
-		if reason := sn.core.Tick(time.Now()); reason != "" {
-			return reason, status.Errorf(codeOf(reason), "stream closed: %s", reason)
+			return "", errStopping
 		}
 	}
 }
@@ -207,6 +229,7 @@ func receive(ctx context.Context, t transport, requests chan<- ads.Request, rece
 		select {
 		case requests <- r:
 		case <-ctx.Done():
+			received <- ctx.Err() // the owner may be there still, and hears of it only here
 			return
 		}
 	}
@@ -222,6 +245,9 @@ func send(stream grpc.ServerStream, delta bool, responses <-chan *ads.Response, 
 func (sn *session) request(r ads.Request) error {
 	if r.Type == "" {
 		return status.Error(codes.InvalidArgument, "type_url: an aggregated stream needs one in every request")
+	}
+	if err := check(r); err != nil {
+		return err
 	}
 	now := time.Now()
 	out := sn.core.Request(r, now)

@@ -142,6 +142,8 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"pkg/admin", module + "cmd/xds-server", "of ours it may import only pkg/mesh, pkg/snapshot, pkg/ack, pkg/refresh"},
 		{"pkg/refresh", "testing", "test support does not belong into the programs"},
 		{"cmd/dataplane", module + "pkg/dataplane", ok},
+		{"internal/kubetest", module + "pkg/kube", nothing},
+		{"internal/kubetest", "k8s.io/client-go/rest", client},
 		{"internal/mesh", module + "cmd/dataplane", "of ours it may import only pkg/..., internal/..."},
 	} {
 		var want []string

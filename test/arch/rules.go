@@ -35,6 +35,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
 	{path: "pkg/bootstrap"},
+	{path: "internal/kubetest"},
 	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "test/...", may: []string{"pkg/...", "internal/...", "cmd/...", "test/..."}},

@@ -41,12 +41,11 @@ func newWorld(t *testing.T, edit func(*controlplane.Config)) *world {
 func (w *world) up(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	control, done := meshtest.RunControlWith(ctx, t, w.address, func(c *controlplane.Config) {
-		c.Source, c.Policy = w.manifests.Source(), meshtest.Policy
-		if w.edit != nil {
-			w.edit(c)
-		}
-	})
+	var edits []func(*controlplane.Config)
+	if w.edit != nil {
+		edits = append(edits, w.edit)
+	}
+	control, done := meshtest.RunControl(ctx, t, w.manifests.Source(), meshtest.Policy, w.address, edits...)
 	w.control, w.address = control, control.XDS
 	w.stop = func() {
 		cancel()

@@ -78,7 +78,7 @@ func (w *world) run() {
 
 // pass lets time go by.
 func pass(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // bubble time
+	time.Sleep(d) // bubble time
 	synctest.Wait()
 }
 

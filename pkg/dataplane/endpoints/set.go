@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -87,9 +88,7 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 	retired, quiet := c.update(dc)
 	if old[dc.Name] == nil {
 		next := make(map[string]*Cluster, len(old)+1)
-		for name, c := range old {
-			next[name] = c
-		}
+		maps.Copy(next, old)
 		next[dc.Name] = c
 		s.clusters.Store(&next)
 	}

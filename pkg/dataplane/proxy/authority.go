@@ -45,7 +45,7 @@ func (n Names) Cluster(authority string) (string, error) {
 
 // splitAuthority is net.SplitHostPort with an optional port (RFC 3986 section 3.2).
 func splitAuthority(a string) (host string, port uint16, err error) {
-	if at := strings.LastIndexByte(a, '@'); at >= 0 {
+	if strings.Contains(a, "@") {
 		return "", 0, fmt.Errorf("user information is not allowed")
 	}
 	host = a

@@ -22,6 +22,8 @@ type body struct {
 	attempt atomic.Int64
 	// lost is true once something was read that is not kept.
 	lost atomic.Bool
+	// broken is why the client's body ended before its end; nil while it has not.
+	broken atomic.Pointer[error]
 
 	mu   sync.Mutex // guards reading src, and what follows
 	kept []byte
@@ -46,6 +48,18 @@ func (b *body) answered() {
 	if b != nil {
 		b.lost.Store(true)
 	}
+}
+
+// failure is what went wrong on the client's side of the body, nil for nothing.
+// It never blocks.
+func (b *body) failure() error {
+	if b == nil {
+		return nil
+	}
+	if err := b.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // attemptBody is one attempt's view. Close does nothing: the server closes the
@@ -78,6 +92,9 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.src.Read(p)
 	b.err = err
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken.Store(&err)
+	}
 	switch {
 	case b.owner != 0:
 	case b.lost.Load() || len(b.kept)+n > replayLimit:

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -20,9 +21,7 @@ var hopByHop = []string{
 // endToEnd gives a copy of h without its hop-by-hop fields.
 func endToEnd(h http.Header) http.Header {
 	out := make(http.Header, len(h))
-	for k, v := range h {
-		out[k] = v
-	}
+	maps.Copy(out, h)
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			if name = textproto.TrimString(name); name != "" {

@@ -83,6 +83,10 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// HTTP/1.1 closes after this response; net/http turns it into a GOAWAY for HTTP/2.
 		w.Header().Set("Connection", "close")
 	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// Otherwise net/http's server reads much of the body before the first byte of a response.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if d, ok := grpcTimeout(r.Header); ok && isGRPC(r.Header) {
 		ctx, cancel = context.WithTimeout(ctx, d)

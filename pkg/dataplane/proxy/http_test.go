@@ -249,6 +249,8 @@ func TestHopByHopStaysBehind(t *testing.T) {
 		seen <- q.Header.Clone()
 		w.Header().Set("Keep-Alive", "timeout=5")
 		w.Header().Set("X-Kept", "1")
+		w.Header()["Content-Type"] = nil
+		_, _ = io.WriteString(w, "<html>")
 	}).addr)
 	got := r.raw("GET / HTTP/1.1\r\nHost: echo:8080\r\nConnection: close, X-Secret\r\nX-Secret: 1\r\nTE: gzip\r\nKeep-Alive: 5\r\n" +
 		"Upgrade: h2c\r\nHTTP2-Settings: AAA\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n")
@@ -261,7 +263,7 @@ func TestHopByHopStaysBehind(t *testing.T) {
 	if h.Get("X-Forwarded-For") != "1.2.3.4" {
 		t.Error("X-Forwarded-For was touched")
 	}
-	if strings.Contains(got, "timeout=5") || !strings.Contains(got, "X-Kept: 1") {
+	if strings.Contains(got, "Content-Type") || strings.Contains(got, "timeout=5") || !strings.Contains(got, "X-Kept: 1") {
 		t.Errorf("response %q", got)
 	}
 }
@@ -380,5 +382,111 @@ func TestUpgrade(t *testing.T) {
 	_ = c.CloseWrite()
 	if rest, err := io.ReadAll(br); err != nil || string(rest) != "late\n" {
 		t.Errorf("%q %v", rest, err)
+	}
+}
+
+// A drain tells HTTP/2 clients to go: each response is answered, and the next
+// request comes on another connection.
+func TestDrainSendsGoAway(t *testing.T) {
+	r := newRig(t)
+	r.put(newBackend(t, "a", nil).addr)
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	cc, err := tr.NewClientConn(t.Context(), "http", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	for _, drained := range []bool{false, true} {
+		if drained {
+			r.tracker.Drain()
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
+		req.Host = echo
+		resp, err := cc.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "a" || resp.Header.Get("Connection") != "" {
+			t.Errorf("%q %v %v", b, err, resp.Header)
+		}
+		_ = resp.Body.Close()
+	}
+	eventually(t, "the connection takes no more", func() bool { return cc.Available() == 0 })
+}
+
+// A client that breaks its own request does not give the endpoint a bad name.
+func TestBrokenRequestBody(t *testing.T) {
+	r := newRig(t)
+	r.put(newBackend(t, "a", func(w http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }).addr)
+	got := r.raw("POST / HTTP/1.1\r\nHost: echo:8080\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "reason=bad_request_body") {
+		t.Errorf("got %q", got)
+	}
+	if st := r.set.Status()[0].Endpoints[0]; st.Total.Failed != 0 || st.InFlight != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestUpgradeIsIgnoredForHTTP2(t *testing.T) {
+	r := newRig(t)
+	r.putCluster(&discovery.Cluster{HTTP2: true}, newBackend(t, "a", nil).addr)
+	got := r.raw("GET / HTTP/1.1\r\nHost: echo:8080\r\nConnection: Upgrade, close\r\nUpgrade: chat\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// An upload that the upstream answers before its end, as one that is too large.
+func TestEarlyAnswer(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newRig(t)
+		r.putCluster(&discovery.Cluster{HTTP2: h2}, newBackend(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+			rc := http.NewResponseController(w)
+			_ = rc.EnableFullDuplex()
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			_ = rc.Flush()
+		}).addr)
+		pr, pw := io.Pipe()
+		go func() { _, _ = io.WriteString(pw, "some") }()
+		resp, err := r.do(http.MethodPost, echo, pr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		_ = pw.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("http2=%v: %v", h2, resp)
+		}
+	}
+}
+
+// A client that goes away frees the endpoint.
+func TestClientGoesAway(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newRig(t)
+		gone := make(chan struct{})
+		r.putCluster(&discovery.Cluster{HTTP2: h2}, newBackend(t, "a", func(_ http.ResponseWriter, q *http.Request) {
+			<-q.Context().Done()
+			close(gone)
+		}).addr)
+		c := r.dial(r.addr)
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: echo:8080\r\n\r\n")
+		eventually(t, "in flight", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+		_ = c.Close()
+		<-gone
+		eventually(t, "freed", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
+	}
+}
+
+// An error of ours does not wait for a body that is still being sent.
+func TestErrorBeforeTheBody(t *testing.T) {
+	r := newRig(t)
+	c := r.dial(r.addr)
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: nobody:8080\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 404 {
+		t.Errorf("%v %v", resp, err)
 	}
 }

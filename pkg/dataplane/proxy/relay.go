@@ -3,7 +3,10 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -27,10 +30,6 @@ const (
 func (x *exchange) relay(ctx context.Context) error {
 	if x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody {
 		x.body = &body{src: x.r.Body}
-		if x.r.ProtoMajor == 1 {
-			// Otherwise net/http's server reads the whole body before the first byte of a response.
-			_ = http.NewResponseController(x.w).EnableFullDuplex()
-		}
 	}
 	resp, lease, err := x.send(ctx)
 	if err != nil {
@@ -96,7 +95,12 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		lease.Answered(resp.StatusCode < 502 || resp.StatusCode > 504)
 		return resp, nil
 	}
-	gone := ctx.Err() != nil
+	broken := x.body.failure()
+	if broken != nil && ctx.Err() == nil {
+		err = bodyError(broken, err)
+	}
+	// Neither is the endpoint's fault.
+	gone := ctx.Err() != nil || broken != nil
 	if !gone {
 		lease.Answered(false)
 	}
@@ -104,10 +108,24 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	return nil, err
 }
 
+// bodyError is the error of an attempt that failed with err because the
+// client's body broke off: it names the client's side, and no endpoint.
+func bodyError(broken, err error) error {
+	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
+		e.Reason = upstream.ClientGone
+	}
+	return e
+}
+
 // repeatable tells whether the request may be sent again after err.
 func (x *exchange) repeatable(err error) bool {
 	e := asError(err)
-	if !x.body.replayable() || x.interim.any() || e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone {
+	if !x.body.replayable() || x.interim.any() {
+		return false
+	}
+	switch e.Reason {
+	case upstream.Deadline, upstream.ClientGone, upstream.BadBody:
 		return false
 	}
 	if e.Unsent {
@@ -124,6 +142,12 @@ func (x *exchange) outgoing(ctx context.Context, to mesh.EndpointKey) *http.Requ
 		Method: x.r.Method, URL: &url, Host: x.r.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: requestHeader(x.r), ContentLength: x.r.ContentLength, Trailer: x.r.Trailer,
+	}
+	if x.cluster.Config().HTTP2 {
+		// HTTP/2 has no Upgrade (RFC 9113 section 8.6); a server may ignore
+		// the wish, and so may we for it.
+		delete(out.Header, "Connection")
+		delete(out.Header, "Upgrade")
 	}
 	if x.body != nil {
 		out.Body = x.body.next()
@@ -151,9 +175,7 @@ func (i *interim) pass(w http.ResponseWriter, code int, h http.Header) {
 	}
 	i.seen = true
 	own := w.Header()
-	for k, v := range endToEnd(h) {
-		own[k] = v
-	}
+	maps.Copy(own, endToEnd(h))
 	w.WriteHeader(code)
 	for k := range h {
 		delete(own, k)
@@ -178,8 +200,10 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	defer func() { lease.End(ok) }()
 	defer func() { _ = resp.Body.Close() }()
 	header := x.w.Header()
-	for k, v := range endToEnd(resp.Header) {
-		header[k] = v
+	maps.Copy(header, endToEnd(resp.Header))
+	if _, ok := header["Content-Type"]; !ok {
+		// net/http's server would guess one.
+		header["Content-Type"] = nil
 	}
 	if len(resp.Trailer) > 0 {
 		names := make([]string, 0, len(resp.Trailer))

@@ -78,7 +78,7 @@ func (f *fakeDiscovery) Count(_ string, key mesh.EndpointKey, l discovery.Load) 
 
 // rig is a proxy over real sockets with a fake discovery.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	disc    *fakeDiscovery
 	set     *endpoints.Set
 	tracker *proxy.Tracker
@@ -88,7 +88,7 @@ type rig struct {
 	addr string
 }
 
-func newRig(t *testing.T, change ...func(*endpoints.Config)) *rig {
+func newRig(t testing.TB, change ...func(*endpoints.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, reg: prometheus.NewRegistry()}
 	r.disc = &fakeDiscovery{
@@ -159,7 +159,7 @@ func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
 	r.disc.mu.Unlock()
 }
 
-func listen(t *testing.T, addr string) net.Listener {
+func listen(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -168,14 +168,14 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-func serve(t *testing.T, s *http.Server) string {
+func serve(t testing.TB, s *http.Server) string {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
 	serveOn(t, s, l)
 	return l.Addr().String()
 }
 
-func serveOn(t *testing.T, s *http.Server, l net.Listener) {
+func serveOn(t testing.TB, s *http.Server, l net.Listener) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -192,7 +192,7 @@ func serveOn(t *testing.T, s *http.Server, l net.Listener) {
 
 // backend is an HTTP server that can be killed and come back at its address.
 type backend struct {
-	t    *testing.T
+	t    testing.TB
 	name string
 	addr string
 	h    http.Handler

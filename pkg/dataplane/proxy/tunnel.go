@@ -61,15 +61,14 @@ func splice(a, b halfCloser) {
 }
 
 func pump(dst, src halfCloser) {
-	_, err := io.Copy(dst, src)
-	if err == nil {
-		err = dst.CloseWrite()
-	}
-	if err != nil {
+	if _, err := io.Copy(dst, src); err != nil {
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
 		reset(src)
+		return
 	}
+	// It fails where dst is gone altogether, which the other direction finds out.
+	_ = dst.CloseWrite()
 }
 
 func reset(c io.Closer) {
@@ -92,7 +91,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		splice(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -121,6 +120,16 @@ func (s *h2Stream) Write(p []byte) (int, error) {
 
 // CloseWrite leaves the end to the handler's return: net/http cannot end a stream earlier.
 func (s *h2Stream) CloseWrite() error { return nil }
+
+// spliceStream copies both ways until the upstream has ended. The client must
+// be told then, and only the handler's return tells it.
+func spliceStream(up halfCloser, client *h2Stream) {
+	var wg sync.WaitGroup
+	wg.Go(func() { pump(up, client) })
+	pump(client, up)
+	_ = client.Close()
+	wg.Wait()
+}
 
 // hijack takes the client's connection over and writes head to it.
 func (x *exchange) hijack(head string) (halfCloser, error) {

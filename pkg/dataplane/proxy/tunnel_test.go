@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -117,7 +118,7 @@ func TestTCPWithoutEndpointIsReset(t *testing.T) {
 	r := newRig(t)
 	r.put()
 	c := r.dial(r.serveTCP(echo))
-	if _, err := c.Read(make([]byte, 1)); err == nil || err == io.EOF {
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("err %v, want a reset", err)
 	}
 }
@@ -173,5 +174,43 @@ func TestBoundListenerIgnoresAuthority(t *testing.T) {
 	r.addr = r.serveHTTP(&proxy.HTTP{Config: r.cfg, Bound: echo})
 	if status, _, body := r.get("www.example.com"); status != 200 || body != "www.example.com" {
 		t.Errorf("%d %q", status, body)
+	}
+}
+
+// An upstream that ends first ends the tunnel, though the client says nothing.
+func TestConnectOverHTTP2UpstreamEndsFirst(t *testing.T) {
+	r := newRig(t)
+	l := listen(t, "127.0.0.1:0")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, "bye")
+		_ = c.Close()
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	r.put(l.Addr().String())
+	pr, pw := io.Pipe()
+	defer func() { _ = pw.Close() }()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, "http://"+r.addr, pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "echo:8080"
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bye" {
+		t.Errorf("%q %v", b, err)
 	}
 }

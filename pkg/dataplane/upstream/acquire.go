@@ -54,8 +54,7 @@ func (p *Pool) choose(ctx context.Context) (*conn, *sharedDial, error) {
 	if p.retired {
 		return nil, nil, p.gone()
 	}
-	for i := len(p.conns) - 1; i >= 0; i-- {
-		c := p.conns[i]
+	for _, c := range slices.Backward(p.conns) {
 		if !c.busy && c.Available() > 0 {
 			c.busy = !p.cfg.HTTP2
 			return c, nil, nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -105,6 +106,8 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 	switch {
 	case ctx.Err() != nil:
 		e.Reason = ctxReason(ctx)
+	case isStream && stream.Code == http2.ErrCodeCancel && deadlineNear(ctx):
+		e.Reason = Deadline
 	case e.Unsent && isStream:
 		e.Reason = StreamRefused
 	case isStream && stream.Code == http2.ErrCodeProtocol:
@@ -115,6 +118,13 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 		e.Reason = ProtocolError
 	}
 	return e
+}
+
+// deadlineNear tells whether ctx ends so soon that a peer which knows the
+// deadline too (gRPC servers do) may have ended the stream for it already.
+func deadlineNear(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && time.Until(d) <= 50*time.Millisecond
 }
 
 // notSent are the texts of errors of Go's HTTP/2 client that it does not

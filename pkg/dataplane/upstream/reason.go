@@ -39,6 +39,7 @@ const (
 	UpgradeFailed      Reason = "upgrade_failed"
 	BadAuthority       Reason = "bad_authority"
 	BodyTooLarge       Reason = "body_too_large"
+	BadBody            Reason = "bad_request_body"
 )
 
 // outcome is what a client is told for a reason.
@@ -76,6 +77,7 @@ var outcomes = map[Reason]outcome{
 	UpgradeFailed:      {http.StatusBadGateway, "http_upgrade_failed", codes.Internal},
 	BadAuthority:       {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
 	BodyTooLarge:       {http.StatusRequestEntityTooLarge, "http_request_error", codes.ResourceExhausted},
+	BadBody:            {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
 }
 
 // internal is told for a reason that the table lacks: a bug of ours, said plainly.

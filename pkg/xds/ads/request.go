@@ -1,6 +1,8 @@
 package ads
 
 import (
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -52,13 +54,15 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 	ts := s.types[r.Type]
 	first := ts == nil
 	if first {
-		if r.Refused {
-			// A NACK of a type that was never asked for is no subscription.
+		if r.Refused && len(r.Names)+len(r.Subscribe) == 0 {
+			// A NACK of a type that was never asked for is no wildcard.
 			return Outcome{Answer: AnswerOld}
 		}
 		ts = &typeState{owed: true}
 		s.types[r.Type] = ts
-		s.acks.Track(r.Type, s.view.Generation())
+		if tr := s.acks.Track(r.Type, s.view.Generation()); s.whole(r.Type) {
+			tr.Distrust() // what was deleted meanwhile is told by its absence only
+		}
 	}
 	tr := s.acks.Type(r.Type)
 	out := s.answer(r, ts, tr, now)
@@ -69,15 +73,19 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 		// answer the newer response with its newest names ("Resource updates").
 		s.subscribeSotW(r, ts, tr, now)
 	}
-	s.bound()
+	s.bound(len(r.Initial))
 	ts.owed = ts.owed && tr.Subscribed()
 	return out
 }
 
-// bound ends a stream that subscribes to too many names. Types count as well:
-// each costs state.
-func (s *Stream) bound() {
-	if s.cfg.MaxNames > 0 && s.names+len(s.types) > s.cfg.MaxNames {
+// maxTypes bounds the types of one stream, unknown ones included. xDS has a
+// dozen, and each step of a stream looks at all of them.
+const maxTypes = 64
+
+// bound ends a stream that subscribes to too many names or types, or says that
+// it holds too many. Types count as names too: each costs state.
+func (s *Stream) bound(held int) {
+	if len(s.types) > maxTypes || s.cfg.MaxNames > 0 && max(s.names+len(s.types), held) > s.cfg.MaxNames {
 		s.closing = CloseTooManyNames
 	}
 }
@@ -109,45 +117,42 @@ func (s *Stream) answer(r Request, ts *typeState, tr *ack.Tracker, now time.Time
 // subscribeDelta takes the subscription part of an incremental request, which
 // holds whatever its nonce ("Incremental xDS").
 func (s *Stream) subscribeDelta(r Request, ts *typeState, tr *ack.Tracker, first bool, now time.Time) {
-	for _, text := range r.Unsubscribe {
-		if text == "*" {
-			s.setWildcard(r.Type, tr, false)
-			continue
-		}
-		name := mesh.Intern(text)
-		if !s.remove(r.Type, tr, name) {
-			continue
-		}
-		if tr.Wildcard() {
-			// The wildcard may or may not cover it: the client is told
-			// ("Unsubscribing From Resources").
-			tr.Ask(name, "", now)
-		}
+	if !first {
+		r.Initial = nil // counts only where it says what the last stream left
 	}
-	wild := first && len(r.Subscribe) == 0 && len(r.Unsubscribe) == 0
-	for _, text := range r.Subscribe {
-		ts.explicit = true
-		if text == "*" {
-			wild = true
-			continue
-		}
-		name := mesh.Intern(text)
-		_, told := r.Initial[text]
-		added := s.add(r.Type, tr, name)
-		if first && told {
-			continue // compared below
-		}
-		tr.Ask(name, s.heldIf(!added, r.Type, name), now)
-		if !added {
-			tr.Hurry()
-		}
-	}
+	// The wildcard comes first: what it goes on to cover is not forgotten.
+	wild := first && len(r.Subscribe) == 0 && len(r.Unsubscribe) == 0 || slices.Contains(r.Subscribe, "*")
 	if wild {
 		s.askAll(r.Type, tr, r.Initial, now)
 	}
-	if first {
-		s.initial(r, tr, now)
+	for _, text := range r.Unsubscribe {
+		if text == "*" {
+			s.setWildcard(r.Type, tr, wild)
+			continue
+		}
+		name := mesh.Intern(text)
+		if s.remove(r.Type, tr, name) && tr.Wildcard() {
+			// The wildcard may or may not cover it: the client is told
+			// ("Unsubscribing From Resources").
+			tr.Ask(name, s.view.Version(r.Type, name), now)
+		}
 	}
+	for _, text := range r.Subscribe {
+		ts.explicit = true
+		if text == "*" {
+			continue
+		}
+		name := mesh.Intern(text)
+		added := s.add(r.Type, tr, name)
+		if r.Initial[text] != "" {
+			continue // compared below
+		}
+		tr.Ask(name, s.heldIf(!added, r.Type, name), now)
+		if !added || tr.Abandoned(name) {
+			tr.Hurry(true)
+		}
+	}
+	s.initial(r, tr, now)
 }
 
 // heldIf gives the current version for a name that was subscribed to already
@@ -164,7 +169,7 @@ func (s *Stream) heldIf(was bool, t mesh.Type, name mesh.Name) mesh.Version {
 func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
 	for text, version := range r.Initial {
 		name := mesh.Intern(text)
-		if held := mesh.Version(version); tr.Wants(name) && held != s.view.Version(r.Type, name) {
+		if held := mesh.Version(version); text != "*" && held != "" && tr.Wants(name) && held != s.view.Version(r.Type, name) {
 			tr.Ask(name, held, now)
 		}
 	}
@@ -175,14 +180,13 @@ func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string,
 	again := tr.Wildcard()
 	s.setWildcard(t, tr, true)
 	for _, b := range s.view.All(t) {
-		_, told := initial[b.Name.Value()]
-		if told && !again {
+		if initial[b.Name.Value()] != "" && !again {
 			continue
 		}
 		tr.Ask(b.Name, s.heldIf(again || tr.Named(b.Name), t, b.Name), now)
 	}
 	if again {
-		tr.Hurry()
+		tr.Hurry(true)
 	}
 }
 
@@ -201,17 +205,17 @@ func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now ti
 		}
 		want[mesh.Intern(text)] = struct{}{}
 	}
+	if wild && !tr.Wildcard() { // first, so that what it goes on to cover is not forgotten
+		s.setWildcard(r.Type, tr, true)
+		s.askAllSotW(r.Type, tr, now)
+		ts.owed = ts.owed || s.whole(r.Type) // nothing is an answer, too
+	}
 	for name := range tr.Names() {
 		if _, keep := want[name]; !keep {
 			s.remove(r.Type, tr, name)
 		}
 	}
-	if wild != tr.Wildcard() {
-		s.setWildcard(r.Type, tr, wild)
-		if wild {
-			s.askAllSotW(r.Type, tr, now)
-		}
-	}
+	s.setWildcard(r.Type, tr, wild)
 	for name := range want {
 		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
 			tr.Ask(name, "", now)
@@ -219,16 +223,26 @@ func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now ti
 	}
 }
 
+var nameSeed = maphash.MakeSeed()
+
+// sameNames compares without making a set: names may have duplicates, so it is
+// not enough that each is there, and the sum of their hashes must agree too.
 func sameNames(have map[mesh.Name]struct{}, names []string) bool {
 	if len(have) != len(names) {
 		return false
 	}
+	var sum uint64
 	for _, text := range names {
-		if _, ok := have[mesh.Intern(text)]; !ok {
+		name := mesh.Intern(text)
+		if _, ok := have[name]; !ok {
 			return false
 		}
+		sum += maphash.Comparable(nameSeed, name)
 	}
-	return true
+	for name := range have {
+		sum -= maphash.Comparable(nameSeed, name)
+	}
+	return sum == 0
 }
 
 func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {
@@ -251,7 +265,9 @@ func (s *Stream) remove(t mesh.Type, tr *ack.Tracker, name mesh.Name) bool {
 		return false
 	}
 	s.names--
-	tr.Drop(name)
+	if !tr.Wildcard() {
+		tr.Drop(name)
+	}
 	s.interest = append(s.interest, InterestChange{Type: t, Name: name})
 	return true
 }

@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -49,11 +50,11 @@ func (s *Stream) compose(t mesh.Type, removals bool, now time.Time) *Response {
 	}
 	if !tr.Sendable() {
 		if _, _, waiting := tr.InFlight(); removals && s.types[t].owed && !waiting {
-			return s.send(t, tr, content{}, now)
+			return s.send(t, tr, s.nothingNew(t, tr), now)
 		}
 		return nil
 	}
-	c := s.gather(t, tr, sorted(tr.Due()), removals)
+	c := s.gather(t, tr, sorted(tr.Due()), removals, now)
 	if c.empty() && !removals {
 		return nil
 	}
@@ -80,7 +81,7 @@ func (c *content) add(b *snapshot.Body) {
 }
 
 // gather picks what of the due names goes into the next response.
-func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removals bool) content {
+func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removals bool, now time.Time) content {
 	var c content
 	var absent []mesh.Name
 	size := 0
@@ -97,20 +98,37 @@ func (s *Stream) gather(t mesh.Type, tr *ack.Tracker, names []mesh.Name, removal
 	}
 	switch {
 	case s.whole(t):
-		s.makeWhole(t, tr, &c, absent, removals)
+		s.makeWhole(t, tr, &c, removals)
 	case removals:
-		s.tellAbsence(tr, &c, absent)
+		s.tellAbsence(tr, &c, absent, size)
+	case s.starved(tr, absent, now):
+		c = content{} // the others stay due
+		s.tellAbsence(tr, &c, absent, 0)
 	}
 	return c
 }
 
+// starved tells whether an absence has waited for so long that others must not
+// go before it any more: where something changes all the time it would wait for ever.
+func (s *Stream) starved(tr *ack.Tracker, absent []mesh.Name, now time.Time) bool {
+	return s.cfg.Delta && slices.ContainsFunc(absent, func(name mesh.Name) bool {
+		return now.Sub(tr.Since(name)) > s.cfg.Policy.AckTimeout/2
+	})
+}
+
+// fieldBytes is at least what a field of a message costs beside its value.
+const fieldBytes = 4
+
 // tellAbsence adds the names that do not exist. A name that the client never
 // got and did not ask for by name needs no word.
-func (s *Stream) tellAbsence(tr *ack.Tracker, c *content, absent []mesh.Name) {
+func (s *Stream) tellAbsence(tr *ack.Tracker, c *content, absent []mesh.Name, size int) {
 	for _, name := range absent {
-		if !s.cfg.Delta || !tr.Named(name) && !tr.Holds(name) {
+		if !s.cfg.Delta || !tr.Named(name) && !tr.Expects(name) {
 			tr.Drop(name)
 			continue
+		}
+		if size += len(name.Value()) + fieldBytes; s.cfg.MaxBytes > 0 && size > s.cfg.MaxBytes && len(c.carried) > 0 {
+			return // the rest stays due
 		}
 		c.removed = append(c.removed, name.Value())
 		c.carried = append(c.carried, ack.Carried{Name: name})
@@ -118,13 +136,15 @@ func (s *Stream) tellAbsence(tr *ack.Tracker, c *content, absent []mesh.Name) {
 }
 
 // makeWhole fills a SotW response with all that the client subscribes to; what
-// is absent is told by its absence.
-func (s *Stream) makeWhole(t mesh.Type, tr *ack.Tracker, c *content, absent []mesh.Name, removals bool) {
+// is absent is told by its absence. So it settles all that the client lacks,
+// what it refused before included.
+func (s *Stream) makeWhole(t mesh.Type, tr *ack.Tracker, c *content, removals bool) {
 	if c.empty() && !removals {
 		return
 	}
-	for _, name := range absent {
-		c.carried = append(c.carried, ack.Carried{Name: name})
+	c.carried = c.carried[:0]
+	for _, name := range sorted(tr.Lacking()) {
+		c.carried = append(c.carried, ack.Carried{Name: name, Version: s.view.Version(t, name)})
 	}
 	c.resources = s.subscribed(t, tr)
 }
@@ -151,6 +171,9 @@ func (s *Stream) subscribed(t mesh.Type, tr *ack.Tracker) []*snapshot.Body {
 // unchanged: a changed cluster waits for its assignment ("Resource warming").
 func (s *Stream) follow(t mesh.Type, c content, now time.Time) {
 	for _, carried := range c.carried {
+		if carried.Version == "" {
+			continue // gone, or for others only
+		}
 		for _, n := range s.view.FollowedBy(t, carried.Name) {
 			name := mesh.Intern(n.Name)
 			if tr := s.acks.Type(n.Type); tr != nil && tr.Wants(name) && s.view.Body(n.Type, name) != nil {
@@ -178,10 +201,14 @@ func (s *Stream) send(t mesh.Type, tr *ack.Tracker, c content, now time.Time) *R
 	}
 }
 
-// newest gives when the newest change in c was published; zero for none.
+// newest gives when the newest change in c was published; zero for none. What
+// the client asked for is not on its way because of a change.
 func (s *Stream) newest(t mesh.Type, c content) time.Time {
 	var at time.Time
 	for _, carried := range c.carried {
+		if s.acks.Type(t).Asked(carried.Name) {
+			continue
+		}
 		if changed, _, ok := s.view.Cause(t, carried.Name); ok && changed.After(at) {
 			at = changed
 		}
@@ -194,42 +221,60 @@ var probeOrder = [...]mesh.Type{mesh.TypeEndpoint, mesh.TypeRoute, mesh.TypeClus
 
 // probe makes a response that changes nothing, on something that the client
 // subscribes to now: an incremental client gets an empty one; a SotW client
-// one unchanged resource, or the whole type where only that is legal.
+// one unchanged resource, or the whole type where only that is legal, or, where
+// it subscribes to nothing that exists, an empty one. What it refused is no probe.
 func (s *Stream) probe(types []mesh.Type, now time.Time) *Response {
-	for _, t := range append(probeOrder[:], types...) {
-		tr := s.acks.Type(t)
-		if tr == nil || !tr.Subscribed() {
-			continue
+	order := slices.Concat(probeOrder[:], types)
+	for _, find := range []func(mesh.Type, *ack.Tracker) (content, bool){s.unchanged, s.partial} {
+		for _, t := range order {
+			tr := s.acks.Type(t)
+			if tr == nil || !tr.Subscribed() {
+				continue
+			}
+			if _, _, waiting := tr.InFlight(); waiting {
+				continue
+			}
+			c, ok := find(t, tr)
+			if !ok {
+				continue
+			}
+			r := s.send(t, tr, c, now)
+			s.probed = now
+			s.types[t].publishedAt = time.Time{}
+			r.Probe = true
+			return r
 		}
-		if _, _, waiting := tr.InFlight(); waiting {
-			continue
-		}
-		c, ok := s.unchanged(t, tr)
-		if !ok {
-			continue
-		}
-		r := s.send(t, tr, c, now)
-		s.probed = now
-		s.types[t].publishedAt = time.Time{}
-		r.Probe = true
-		return r
 	}
 	return nil
 }
 
+// unchanged gives what a client holds already.
 func (s *Stream) unchanged(t mesh.Type, tr *ack.Tracker) (content, bool) {
-	switch {
-	case s.cfg.Delta:
+	if s.cfg.Delta {
 		return content{}, true
-	case s.whole(t):
-		return content{resources: s.subscribed(t, tr)}, true
 	}
-	for name := range tr.Names() {
-		if b := s.view.Body(t, name); b != nil {
+	if s.whole(t) {
+		return s.nothingNew(t, tr), !tr.Refused()
+	}
+	for _, b := range s.subscribed(t, tr) {
+		if !tr.Lacks(b.Name) {
 			var c content
 			c.add(b)
 			return c, true
 		}
 	}
 	return content{}, false
+}
+
+// partial gives an empty response where that says nothing.
+func (s *Stream) partial(t mesh.Type, _ *ack.Tracker) (content, bool) {
+	return content{}, !s.whole(t)
+}
+
+// nothingNew gives a response for a client that lacks nothing.
+func (s *Stream) nothingNew(t mesh.Type, tr *ack.Tracker) content {
+	if s.whole(t) {
+		return content{resources: s.subscribed(t, tr)}
+	}
+	return content{}
 }

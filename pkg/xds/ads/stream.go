@@ -36,7 +36,7 @@ const (
 	CloseSendBlocked CloseReason = "send_blocked"
 	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
-	// CloseTooManyNames: the client subscribes to more names than MaxNames.
+	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
 )
 
@@ -124,6 +124,10 @@ func (s *Stream) Published(view snapshot.View) {
 	s.view = view
 	for t := range s.types {
 		tr := s.acks.Type(t)
+		if !tr.Subscribed() {
+			tr.SetSeen(view.Generation()) // nothing can have been missed
+			continue
+		}
 		changes, ok := view.Since(t, tr.Seen())
 		if !ok {
 			s.closing = CloseTooFarBehind
@@ -164,7 +168,7 @@ func (s *Stream) Resend(t mesh.Type, name mesh.Name, now time.Time) bool {
 		return false
 	}
 	tr.Ask(name, s.view.Version(t, name), now)
-	tr.Hurry()
+	tr.Hurry(false)
 	return true
 }
 
@@ -259,7 +263,7 @@ func (s *Stream) parseNonce(text string) uint64 {
 		return 0
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || n > s.nonce {
+	if err != nil || n > s.nonce || text != s.nonceText(n) {
 		return 0
 	}
 	return n

@@ -198,7 +198,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		// An hour of silence is the client's right: nothing failed.
-		time.Sleep(time.Hour) //nolint:forbidigo // bubble time
+		time.Sleep(time.Hour) // bubble time
 		if err := stream.CloseSend(); err != nil {
 			t.Fatal(err)
 		}

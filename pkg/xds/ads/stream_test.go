@@ -1,0 +1,147 @@
+package ads_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
+)
+
+// bench is a stream and its store, for tests of one rule.
+type bench struct {
+	t     *testing.T
+	store *snapshot.Store
+	s     *ads.Stream
+	now   time.Time
+}
+
+func newBench(t *testing.T, c ads.Config) *bench {
+	t.Helper()
+	b := &bench{t: t, store: snapshot.New(snapshot.Config{}), now: time.Unix(0, 0)}
+	c.NoncePrefix = "s."
+	c.Policy = ack.Policy{ProbeInterval: 10 * time.Second, AckTimeout: 5 * time.Second}
+	b.s = ads.New(c, b.store.View(mesh.View{}), b.now)
+	return b
+}
+
+func (b *bench) publish(u mesh.Update) {
+	b.store.Publish(u, b.now)
+	b.s.Published(b.store.View(mesh.View{}))
+}
+
+func (b *bench) next() *ads.Response {
+	r := b.s.Next(b.now)
+	b.s.Sent()
+	return r
+}
+
+func (b *bench) ack(r *ads.Response) ads.Outcome {
+	return b.s.Request(ads.Request{Type: r.Type, Nonce: r.Nonce}, b.now)
+}
+
+func eds(name string, label int) mesh.Resource { return resource(mesh.TypeEndpoint, name, label, 0) }
+
+// However often something else of the type changes, a removal is told in time.
+func TestRemovalIsNotStarved(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true})
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 0), eds("B", 0)}})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A", "B"}}, b.now)
+	b.ack(b.next())
+	b.publish(mesh.Update{
+		Put:    []mesh.Resource{eds("A", 1)},
+		Remove: []mesh.Removal{{ResourceName: mesh.ResourceName{Type: mesh.TypeEndpoint, Name: "B"}}},
+	})
+	for i := range 100 {
+		r := b.next()
+		if len(r.Removed) > 0 {
+			if b.now.Sub(time.Unix(0, 0)) < time.Second {
+				t.Error("the removal does not come last")
+			}
+			return
+		}
+		b.now = b.now.Add(100 * time.Millisecond)
+		b.publish(mesh.Update{Put: []mesh.Resource{eds("A", i+2)}}) // before the answer
+		b.ack(r)
+	}
+	t.Error("the removal is not told within 10 s")
+}
+
+// What a client asks for is not on its way because of a change.
+func TestAskingIsNoPropagation(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true})
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 0)}})
+	changed := b.now.Add(time.Hour)
+	b.now = changed
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
+	if out := b.ack(b.next()); out.Answer != ads.Acked || !out.PublishedAt.IsZero() {
+		t.Errorf("a new subscription: %+v", out)
+	}
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
+	b.now = b.now.Add(time.Second)
+	if out := b.ack(b.next()); !out.PublishedAt.Equal(changed) {
+		t.Errorf("a change: %+v, want %v", out, changed)
+	}
+}
+
+func TestMaxBytesBoundsRemovals(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true, MaxBytes: 1000})
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("%03d%s", i, strings.Repeat("x", 50)))
+	}
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: names}, b.now)
+	told := 0
+	for r := b.next(); r != nil; r = b.next() {
+		size := 0
+		for _, name := range r.Removed {
+			size += len(name)
+		}
+		if size > 1000 {
+			t.Fatalf("a response tells %d bytes of names", size)
+		}
+		told += len(r.Removed)
+		b.ack(r)
+	}
+	if told != len(names) {
+		t.Errorf("told of %d, want %d", told, len(names))
+	}
+}
+
+func TestTooManyInitialVersions(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true, MaxNames: 3})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Initial: map[string]string{"a": "1", "b": "1", "c": "1", "d": "1"}}, b.now)
+	if reason := b.s.Tick(b.now); reason != ads.CloseTooManyNames {
+		t.Errorf("reason %q", reason)
+	}
+}
+
+// A stream is not too far behind in what it does not subscribe to any more.
+func TestTooFarBehindNeedsASubscription(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true})
+	b.store = snapshot.New(snapshot.Config{LogLimit: 2})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Unsubscribe: []string{"A"}}, b.now)
+	for i := range 5 {
+		b.store.Publish(mesh.Update{Put: []mesh.Resource{eds("A", i)}}, b.now)
+	}
+	b.s.Published(b.store.View(mesh.View{}))
+	if reason := b.s.Tick(b.now); reason != "" {
+		t.Errorf("closed: %s", reason)
+	}
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
+	if r := b.next(); r == nil || len(r.Resources) != 1 {
+		t.Errorf("got %+v", r)
+	}
+	for i := range 5 {
+		b.store.Publish(mesh.Update{Put: []mesh.Resource{eds("A", 9-i)}}, b.now)
+	}
+	b.s.Published(b.store.View(mesh.View{}))
+	if reason := b.s.Tick(b.now); reason != ads.CloseTooFarBehind {
+		t.Errorf("reason %q, want too far behind", reason)
+	}
+}
