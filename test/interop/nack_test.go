@@ -91,7 +91,11 @@ func (l *lab) wantQuiet(t *testing.T, clients []client) {
 	defer quiet.Stop()
 	<-quiet.C
 	for _, c := range clients {
-		for _, r := range responses(l.log, c)[before[c.name]:] {
+		after := responses(l.log, c)[before[c.name]:]
+		if len(after) == 0 {
+			t.Errorf("%s: no probe in 5 s: nothing is shown", c.name)
+		}
+		for _, r := range after {
 			if !r.probe {
 				t.Errorf("%s: sent although nothing changed: %+v", c.name, r)
 			}
