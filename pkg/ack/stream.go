@@ -183,7 +183,7 @@ func (t *Tracker) total(typ mesh.Type, cur Current) (int, uint64) {
 		return cur.Total(typ)
 	}
 	var sum uint64
-	for name := range t.names {
+	for _, name := range t.names {
 		sum ^= cur.Sum(typ, name)
 	}
 	return len(t.names), sum

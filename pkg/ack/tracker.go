@@ -11,7 +11,7 @@ import (
 // Tracker follows one type on one stream.
 type Tracker struct {
 	wildcard bool
-	names    map[mesh.Name]struct{}
+	names    names
 	seen     mesh.Generation
 	// exceptions: name → why the name is not held as of seen. nil when empty.
 	exceptions map[mesh.Name]exception
@@ -74,14 +74,12 @@ func (e exception) holding(now mesh.Version) mesh.Version {
 // Wildcard tells whether the stream subscribes to every resource of the type.
 func (t *Tracker) Wildcard() bool { return t.wildcard }
 
-// Names are the names that were asked for; not to be changed.
-func (t *Tracker) Names() map[mesh.Name]struct{} { return t.names }
+// Names are the names that were asked for, sorted; not to be changed, and valid
+// until the next Add or Remove.
+func (t *Tracker) Names() []mesh.Name { return t.names }
 
 // Named tells whether the name was asked for by name.
-func (t *Tracker) Named(name mesh.Name) bool {
-	_, ok := t.names[name]
-	return ok
-}
+func (t *Tracker) Named(name mesh.Name) bool { return t.names.has(name) }
 
 // Subscribed tells whether the stream asks for anything of the type.
 func (t *Tracker) Subscribed() bool { return t.wildcard || len(t.names) > 0 }
@@ -99,26 +97,15 @@ func (t *Tracker) SetSeen(g mesh.Generation) { t.seen = g }
 func (t *Tracker) SetWildcard(on bool) { t.wildcard = on }
 
 // Add adds a name to those asked for; false when it was there already.
-func (t *Tracker) Add(name mesh.Name) bool {
-	if t.Named(name) {
-		return false
-	}
-	if t.names == nil {
-		t.names = make(map[mesh.Name]struct{})
-	}
-	t.names[name] = struct{}{}
-	return true
+func (t *Tracker) Add(name mesh.Name) (added bool) {
+	t.names, added = t.names.with(name)
+	return added
 }
 
 // Remove takes a name back; false when it was not there.
-func (t *Tracker) Remove(name mesh.Name) bool {
-	if !t.Named(name) {
-		return false
-	}
-	if delete(t.names, name); len(t.names) == 0 {
-		t.names = nil
-	}
-	return true
+func (t *Tracker) Remove(name mesh.Name) (removed bool) {
+	t.names, removed = t.names.without(name)
+	return removed
 }
 
 // Ask makes a name due because the node asks for it, whatever it holds. held

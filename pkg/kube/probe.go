@@ -60,7 +60,8 @@ func (p *prober) probe(ctx context.Context) {
 	if p.suspect && time.Since(p.dropped) >= 2*p.probeInterval {
 		p.log.Debug("connections closed", "server", p.server)
 		p.dropConnections()
-		p.suspect, p.dropped = false, time.Now()
+		// While nothing answers, what is dialled anew may be dead as well.
+		p.suspect, p.dropped = unanswered(err), time.Now()
 	}
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -20,6 +21,8 @@ type relay struct {
 	work   sync.WaitGroup
 	// dead is the newest generation that is dead; connections begun later are of the next one.
 	dead, next atomic.Int64
+	// stillborn is how many more connections are dead from their beginning.
+	stillborn atomic.Int64
 	// refuse makes every new connection dead at once, too.
 	refuse atomic.Bool
 
@@ -67,7 +70,7 @@ func (r *relay) accept() {
 		r.conns = append(r.conns, in, out)
 		r.mu.Unlock()
 		generation := r.next.Load()
-		if r.refuse.Load() {
+		if r.refuse.Load() || r.stillborn.Add(-1) >= 0 {
 			generation = 0
 		}
 		r.work.Go(func() { r.pass(in, out, generation) })
@@ -104,6 +107,25 @@ func TestSilentOutage(t *testing.T) {
 	way.refuse.Store(false)
 	r.is(true, true, "")
 	r.holds("Service default/a :81")
+}
+
+// The outage ends while the feeds connect anew: some of them, and the probe, do
+// so too early and get a dead connection, others get a good one.
+func TestSilentOutageEndsWhileConnecting(t *testing.T) {
+	for stillborn := int64(1); stillborn < 7; stillborn++ {
+		t.Run(fmt.Sprint(stillborn), func(t *testing.T) {
+			t.Parallel()
+			a := kubetest.NewServer(t)
+			a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.1"))
+			way := newRelay(t, a.Address)
+			r := run(t, newSource(t, "http://"+way.l.Addr().String()))
+			r.is(true, true, "")
+			way.stillborn.Store(stillborn)
+			way.kill(false)
+			a.Put(kubetest.Service("a", 81), kubetest.Slice("a-1", "a", "10.0.0.2"), kubetest.Node("n"))
+			r.holds("EndpointSlice default/a-1 [10.0.0.2]", "Node n", "Service default/a :81")
+		})
+	}
 }
 
 // Only the connections of now die, and a new one would work. Over HTTP/2 the

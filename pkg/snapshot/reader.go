@@ -6,9 +6,11 @@ import "github.com/freshmesh/freshmesh/pkg/mesh"
 // hear of. Subscribe before reading the View, and no change is missed.
 type Reader struct {
 	store *Store
-	key   mesh.View
-	own   Own
-	wake  chan struct{}
+	// id orders the readers of a store by when they were opened.
+	id   uint64
+	key  mesh.View
+	own  Own
+	wake chan struct{}
 }
 
 // Open gives a Reader. Close it after use.
@@ -16,7 +18,8 @@ func (s *Store) Open(key mesh.View, own Own) *Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.views[key]++
-	return &Reader{store: s, key: key, own: own, wake: make(chan struct{}, 1)}
+	s.opened++
+	return &Reader{store: s, id: s.opened, key: key, own: own, wake: make(chan struct{}, 1)}
 }
 
 // View gives the newest snapshot through the reader's view.
@@ -38,12 +41,7 @@ func (r *Reader) Subscribe(t mesh.Type, names ...mesh.Name) {
 	defer r.store.mu.Unlock()
 	in := r.store.interestIn(t)
 	for _, name := range names {
-		readers := in.byName[name]
-		if readers == nil {
-			readers = make(map[*Reader]struct{}, 1)
-			in.byName[name] = readers
-		}
-		readers[r] = struct{}{}
+		in.add(name, r)
 	}
 }
 
@@ -64,9 +62,9 @@ func (r *Reader) SubscribeAll(t mesh.Type, on bool) {
 	defer r.store.mu.Unlock()
 	in := r.store.interestIn(t)
 	if on {
-		in.all[r] = struct{}{}
+		in.all = in.all.with(r)
 	} else {
-		delete(in.all, r)
+		in.all = in.all.without(r)
 		r.store.tidy(t, in)
 	}
 }
@@ -83,7 +81,7 @@ func (r *Reader) Close() {
 func (s *Store) interestIn(t mesh.Type) *interest {
 	in := s.interest[t]
 	if in == nil {
-		in = &interest{all: make(map[*Reader]struct{}), byName: make(map[mesh.Name]map[*Reader]struct{})}
+		in = &interest{byName: make(map[mesh.Name]readers)}
 		s.interest[t] = in
 	}
 	return in
@@ -91,15 +89,7 @@ func (s *Store) interestIn(t mesh.Type) *interest {
 
 // tidy forgets a type that nobody subscribes to: clients may ask for any type.
 func (s *Store) tidy(t mesh.Type, in *interest) {
-	if len(in.all) == 0 && len(in.byName) == 0 {
+	if in.empty() {
 		delete(s.interest, t)
-	}
-}
-
-func (in *interest) drop(name mesh.Name, r *Reader) {
-	readers := in.byName[name]
-	delete(readers, r)
-	if len(readers) == 0 {
-		delete(in.byName, name)
 	}
 }

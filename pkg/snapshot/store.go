@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,14 +26,10 @@ type Store struct {
 	mu sync.Mutex // guards what follows; a leaf: nothing is called and no channel is waited on under it
 	// views: how many Readers have each view open.
 	views map[mesh.View]int
+	// opened counts the Readers.
+	opened uint64
 	// interest: who must hear of a change, by type.
 	interest map[mesh.Type]*interest
-}
-
-// interest is who subscribes to one type.
-type interest struct {
-	all    map[*Reader]struct{}
-	byName map[mesh.Name]map[*Reader]struct{}
 }
 
 // New makes an empty Store, at generation 0.
@@ -139,9 +134,9 @@ func (s *Store) interested(changed []mesh.ResourceName) []*Reader {
 		}
 		if !wild[c.Type] {
 			wild[c.Type] = true
-			out = slices.AppendSeq(out, maps.Keys(in.all))
+			out = append(out, in.all...)
 		}
-		out = slices.AppendSeq(out, maps.Keys(in.byName[mesh.Intern(c.Name)]))
+		out = append(out, in.byName[mesh.Intern(c.Name)]...)
 	}
 	return out
 }

@@ -303,7 +303,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		if tr.Wildcard() {
 			sn.reader.SubscribeAll(t, false)
 		}
-		for name := range tr.Names() {
+		for _, name := range tr.Names() {
 			sn.reader.Unsubscribe(t, name)
 		}
 	}

@@ -24,8 +24,11 @@ func TestKilledBackendIsLeftAndComesBack(t *testing.T) {
 	})
 
 	b.Kill()
-	meshtest.Until(t, 5*time.Second, "ejected in /clusters", func() bool { return ejected(t, proxy, b.Address) })
-	meshtest.Until(t, 10*time.Second, "reported, with verdict current", func() bool {
+	// At once in most runs; but where b was slow once, the balancer leaves it alone until
+	// its estimate has decayed, and a backend that is not used is not found dead.
+	meshtest.Until(t, time.Minute, "ejected in /clusters", func() bool { return ejected(t, proxy, b.Address) })
+	// The regular report, every 10 s, may be what tells it.
+	meshtest.Until(t, 20*time.Second, "reported, with verdict current", func() bool {
 		return control.Log.Has("refresh", "verdict=current", "proxy-1") &&
 			strings.Contains(meshtest.Get(t, control.Admin, "/metrics"), `freshmesh_refresh_total{verdict="current"} 1`)
 	})

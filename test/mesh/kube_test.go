@@ -187,12 +187,10 @@ func TestDeafWatchIsHealedByTheConnectFailure(t *testing.T) {
 			if !healed {
 				t.Fatal("the new endpoint was not used within 5 s")
 			}
-			if !control.Log.Has("failures reported", "verdict=store-behind", "node=proxy-1", old) {
-				t.Error("the server's log does not show the verdict store-behind")
-			}
-			if control.Metric(t, storeBehind) < 1 {
-				t.Error("the server's metrics do not show the verdict store-behind")
-			}
+			meshtest.Until(t, 5*time.Second, "in the log and the metrics with the verdict store-behind", func() bool {
+				return control.Log.Has("failures reported", "verdict=store-behind", "node=proxy-1", old) &&
+					control.Metric(t, storeBehind) >= 1
+			})
 		})
 	}
 }

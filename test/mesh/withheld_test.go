@@ -66,12 +66,10 @@ func TestReportAloneHealsANodeBehind(t *testing.T) {
 	if w.relay.streams.Load() != w.streams {
 		t.Error("healed on another stream: nothing may have been reset")
 	}
-	if !w.control.Log.Has("failures reported", "verdict=node-behind", "node=proxy-1", w.old.Address) {
-		t.Error("the server's log does not show the verdict node-behind")
-	}
-	if w.control.Metric(t, nodeBehind) < 1 {
-		t.Error("the server's metrics do not show the verdict node-behind")
-	}
+	meshtest.Until(t, 5*time.Second, "in the log and the metrics with the verdict node-behind", func() bool {
+		return w.control.Log.Has("failures reported", "verdict=node-behind", "node=proxy-1", w.old.Address) &&
+			w.control.Metric(t, nodeBehind) >= 1
+	})
 }
 
 // The same with the reports lost too: the stream as it is must not heal, or the

@@ -142,7 +142,7 @@ func (c *Cluster) beginTrials(now time.Time, limit int) <-chan struct{} {
 	var begun []*endpoint
 	c.mu.Lock()
 	for _, e := range c.endpoints {
-		if len(begun) < limit && eligible(e.listed) && e.ejection.due(now) {
+		if len(begun) < limit && eligible(e.listed) && e.ejection.due(now, !c.without.IsZero()) {
 			e.ejection.onTrial = true
 			begun = append(begun, e)
 		}

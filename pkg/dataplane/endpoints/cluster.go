@@ -145,12 +145,13 @@ func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reaso
 	c.count(e.key, discovery.Load{ConnectFailed: 1})
 	c.mu.Lock()
 	counted := e.ejection.fail(began, time.Now(), reason)
-	failures, until := e.ejection.failures, e.ejection.until
+	failures := e.ejection.failures
 	listed := c.endpoints[e.key] == e
 	if counted && listed {
 		c.rebuild(c.Config())
 	}
 	none := !c.without.IsZero()
+	until := e.ejection.dueAt(none)
 	c.mu.Unlock()
 	if !counted || !listed {
 		return
@@ -228,7 +229,7 @@ func (c *Cluster) schedule() {
 	next := int64(math.MaxInt64)
 	for _, e := range c.endpoints {
 		if x := &e.ejection; x.ejected() && !x.onTrial && eligible(e.listed) {
-			next = min(next, x.until.UnixNano())
+			next = min(next, x.dueAt(!c.without.IsZero()).UnixNano())
 		}
 	}
 	c.nextTrial.Store(next)

@@ -8,6 +8,8 @@
 //	   │                     └──────────── trial dial fails ───────┤
 //	   └────────────────────────────────── trial dial succeeds ────┘
 //
+// While no endpoint is usable, the back-off is at most 1 s.
+//
 // A trial is one dial, alone, in a goroutine of its own: while others are
 // usable no request waits for it. With none usable, a request waits until one
 // is, or until the cluster has been without for the fail-fast time; after that

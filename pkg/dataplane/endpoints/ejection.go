@@ -10,6 +10,9 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 30 * time.Second
+	// aloneBackoff is the longest back-off while no endpoint is usable: a trial
+	// then costs one dial, and a longer wait would prolong the outage.
+	aloneBackoff = time.Second
 	// distrustAfter is how many failures of one endpoint in a row make the
 	// data plane doubt what discovery told it.
 	distrustAfter = 3
@@ -20,10 +23,11 @@ const (
 type ejection struct {
 	// failures in a row; 0 means usable.
 	failures int
-	// at is when the last failure was counted, until when the next trial may begin.
-	at, until time.Time
-	onTrial   bool
-	reason    upstream.Reason
+	// at is when the last failure was counted, until when the next trial may
+	// begin, and alone when it may while no endpoint is usable.
+	at, until, alone time.Time
+	onTrial          bool
+	reason           upstream.Reason
 }
 
 func (e *ejection) ejected() bool { return e.failures > 0 }
@@ -40,6 +44,7 @@ func (e *ejection) fail(began, now time.Time, reason upstream.Reason) bool {
 	e.reason = reason
 	e.at = now
 	e.until = now.Add(jittered(backoff(e.failures)))
+	e.alone = now.Add(jittered(min(backoff(e.failures), aloneBackoff)))
 	return true
 }
 
@@ -53,9 +58,18 @@ func (e *ejection) succeed(began time.Time) bool {
 	return true
 }
 
+// dueAt is when a trial of an ejected endpoint may begin; none tells that no
+// endpoint of the cluster is usable.
+func (e *ejection) dueAt(none bool) time.Time {
+	if none && e.alone.Before(e.until) {
+		return e.alone
+	}
+	return e.until
+}
+
 // due tells whether a trial may begin at now.
-func (e *ejection) due(now time.Time) bool {
-	return e.ejected() && !e.onTrial && !now.Before(e.until)
+func (e *ejection) due(now time.Time, none bool) bool {
+	return e.ejected() && !e.onTrial && !now.Before(e.dueAt(none))
 }
 
 // backoff is the wait after so many failures in a row, before jitter.

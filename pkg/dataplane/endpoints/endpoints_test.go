@@ -358,3 +358,28 @@ func TestContextEnds(t *testing.T) {
 		}
 	})
 }
+
+// With nothing else to use, a long outage must not outlast itself by its back-off.
+func TestLastResortIsTriedEverySecond(t *testing.T) {
+	in(t, func(w *world) {
+		c := w.put(listed(a), listed(b))
+		w.kill(a, true)
+		w.kill(b, true)
+		for range 600 {
+			_, _ = w.request(c)
+			pass(100 * time.Millisecond)
+		}
+		if n := w.probesOf(a); n < 50 || n > 100 {
+			t.Errorf("%d trials in a minute", n)
+		}
+		w.kill(b, false)
+		began := time.Now()
+		for time.Since(began) < 1500*time.Millisecond {
+			if got, err := w.request(c); err == nil && got == b {
+				return
+			}
+			pass(50 * time.Millisecond)
+		}
+		t.Errorf("not used again %s after it came back", time.Since(began))
+	})
+}

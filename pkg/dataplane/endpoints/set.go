@@ -197,7 +197,7 @@ func (c *Cluster) status(now time.Time) Status {
 		x := e.ejection
 		st.Endpoints = append(st.Endpoints, EndpointStatus{
 			Endpoint: listed, InFlight: e.load.InFlight(), EWMA: e.load.EWMA(now),
-			Ejected: x.ejected(), ConnectFailures: x.failures, EjectedUntil: x.until, Reason: x.reason, OnTrial: x.onTrial,
+			Ejected: x.ejected(), ConnectFailures: x.failures, EjectedUntil: x.dueAt(!c.without.IsZero()), Reason: x.reason, OnTrial: x.onTrial,
 			Total: discovery.Load{
 				Issued: e.totals.issued.Load(), Succeeded: e.totals.succeeded.Load(),
 				Failed: e.totals.failed.Load(), ConnectFailed: e.totals.connectFailed.Load(),

@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"hash/maphash"
 	"slices"
 	"time"
 
@@ -193,56 +192,40 @@ func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string,
 // subscribeSotW takes resource_names, which is the whole subscription.
 func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now time.Time) {
 	ts.explicit = ts.explicit || len(r.Names) > 0
-	if ts.explicit && !tr.Wildcard() && sameNames(tr.Names(), r.Names) {
-		return // an ACK of many names should cost no map
-	}
-	wild := !ts.explicit
-	want := make(map[mesh.Name]struct{}, len(r.Names))
-	for _, text := range r.Names {
-		if text == "*" {
-			wild = true
-			continue
-		}
-		want[mesh.Intern(text)] = struct{}{}
+	want, wild := wanted(r.Names)
+	wild = wild || !ts.explicit
+	if wild == tr.Wildcard() && slices.Equal(want, tr.Names()) {
+		return
 	}
 	if wild && !tr.Wildcard() { // first, so that what it goes on to cover is not forgotten
 		s.setWildcard(r.Type, tr, true)
 		s.askAllSotW(r.Type, tr, now)
 		ts.owed = ts.owed || s.whole(r.Type) // nothing is an answer, too
 	}
-	for name := range tr.Names() {
-		if _, keep := want[name]; !keep {
+	for _, name := range slices.Clone(tr.Names()) {
+		if _, keep := slices.BinarySearchFunc(want, name, compareNames); !keep {
 			s.remove(r.Type, tr, name)
 		}
 	}
 	s.setWildcard(r.Type, tr, wild)
-	for name := range want {
+	for _, name := range want {
 		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
 			tr.Ask(name, "", now)
 		}
 	}
 }
 
-var nameSeed = maphash.MakeSeed()
-
-// sameNames compares without making a set: names may have duplicates, so it is
-// not enough that each is there, and the sum of their hashes must agree too.
-func sameNames(have map[mesh.Name]struct{}, names []string) bool {
-	if len(have) != len(names) {
-		return false
-	}
-	var sum uint64
-	for _, text := range names {
-		name := mesh.Intern(text)
-		if _, ok := have[name]; !ok {
-			return false
+// wanted gives the names of a request, sorted and each once, and whether "*" is among them.
+func wanted(texts []string) (names []mesh.Name, wild bool) {
+	names = make([]mesh.Name, 0, len(texts))
+	for _, text := range texts {
+		if text == "*" {
+			wild = true
+			continue
 		}
-		sum += maphash.Comparable(nameSeed, name)
+		names = append(names, mesh.Intern(text))
 	}
-	for name := range have {
-		sum -= maphash.Comparable(nameSeed, name)
-	}
-	return sum == 0
+	return slices.Compact(sorted(names)), wild
 }
 
 func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {

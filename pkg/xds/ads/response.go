@@ -154,12 +154,8 @@ func (s *Stream) subscribed(t mesh.Type, tr *ack.Tracker) []*snapshot.Body {
 	if tr.Wildcard() {
 		return s.view.All(t)
 	}
-	names := make([]mesh.Name, 0, len(tr.Names()))
-	for name := range tr.Names() {
-		names = append(names, name)
-	}
-	out := make([]*snapshot.Body, 0, len(names))
-	for _, name := range sorted(names) {
+	out := make([]*snapshot.Body, 0, len(tr.Names()))
+	for _, name := range tr.Names() {
 		if b := s.view.Body(t, name); b != nil {
 			out = append(out, b)
 		}

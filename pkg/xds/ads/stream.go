@@ -270,9 +270,11 @@ func (s *Stream) parseNonce(text string) uint64 {
 }
 
 func sorted(names []mesh.Name) []mesh.Name {
-	slices.SortFunc(names, func(a, b mesh.Name) int { return strings.Compare(a.Value(), b.Value()) })
+	slices.SortFunc(names, compareNames)
 	return names
 }
+
+func compareNames(a, b mesh.Name) int { return strings.Compare(a.Value(), b.Value()) }
 
 // ResendAll makes everything that the client subscribes to go out again, or
 // only what is called name unless that is "". It reports whether there is any.
