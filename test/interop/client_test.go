@@ -18,6 +18,15 @@ import (
 // callTimeout bounds one call.
 const callTimeout = 3 * time.Second
 
+const (
+	// soon is how long anything may take that nothing stands in the way of. It is
+	// long, for busy machines, and shorter than the 15 s after which Envoy and gRPC
+	// clients give up waiting for a resource.
+	soon = 10 * time.Second
+	// startTime is how long a client may take from its start to its first answered call.
+	startTime = 30 * time.Second
+)
+
 // client is one real client of a control plane.
 type client struct {
 	// name is its node id.

@@ -122,8 +122,8 @@ func TestEnvoyLeavesADeadConnection(t *testing.T) {
 		w.clients = append(w.clients, s(t, between.listener.Addr().String()))
 	}
 	w.each(t, func(t *testing.T, c client) {
-		wantAnswer(t, c, "echo", "one", 10*time.Second)
-		w.wantFresh(t, c, 5*time.Second)
+		wantAnswer(t, c, "echo", "one", soon)
+		w.wantFresh(t, c, soon)
 	})
 	if between.kill() == 0 {
 		t.Fatal("nothing to kill")
@@ -134,6 +134,6 @@ func TestEnvoyLeavesADeadConnection(t *testing.T) {
 			answer, err := c.call("echo")
 			return err == nil && answer == "two"
 		})
-		w.wantFresh(t, c, 5*time.Second)
+		w.wantFresh(t, c, soon)
 	})
 }

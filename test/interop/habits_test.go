@@ -25,8 +25,8 @@ func startGRPCLab(t *testing.T) (l *lab, clients []client) {
 		clients = append(clients, s(t, l.address))
 	}
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", 20*time.Second)
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		wantAnswer(t, c, "echo", "one", startTime)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	return l, clients
 }
@@ -62,9 +62,9 @@ func (l *lab) wantCured(t *testing.T, clients []client, good mesh.Resource) {
 	t.Helper()
 	l.publish(good)
 	for _, c := range clients {
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
 		if c.name != "grpc-node" {
-			wantAnswer(t, c, "echo", "one", 5*time.Second)
+			wantAnswer(t, c, "echo", "one", soon)
 		} else if answer, err := c.call("echo"); err == nil {
 			t.Errorf("%s: answered by %s: it has learned, and this exception can go", c.name, answer)
 		}
@@ -73,8 +73,8 @@ func (l *lab) wantCured(t *testing.T, clients []client, good mesh.Resource) {
 		changeManager(t, m, func(manager *http_connection_managerv3.HttpConnectionManager) { manager.StatPrefix = "other" })
 	}))
 	for _, c := range clients {
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
-		wantAnswer(t, c, "echo", "one", 5*time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
+		wantAnswer(t, c, "echo", "one", soon)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestUndecodableListener(t *testing.T) {
 	bad.Body = []byte{0xff, 0xff, 0xff}
 	l.publish(bad)
 	for _, c := range clients {
-		l.wantState(t, c, ack.Rejected, 10*time.Second)
+		l.wantState(t, c, ack.Rejected, soon)
 		refused := nack(l.node(t, c), mesh.TypeListener)
 		if refused == nil || refused.Message == "" {
 			t.Fatalf("%s: no refusal is shown", c.name)
@@ -122,16 +122,16 @@ func TestClosedStream(t *testing.T) {
 	clients := startAll(t, l.address)
 	loads := make(map[string]*load)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", 20*time.Second)
+		wantAnswer(t, c, "echo", "one", soon)
 		loads[c.name] = startLoad(t, c, "echo")
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	l.restart()
 	two, _ := startEcho(t, "two")
 	l.service("echo", two)
 	for _, c := range clients {
-		l.wantState(t, c, ack.Fresh, 20*time.Second)
-		wantAnswer(t, c, "echo", "two", time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
+		wantAnswer(t, c, "echo", "two", soon)
 		loads[c.name].wantNoFailure(t)
 	}
 }
@@ -160,8 +160,8 @@ func TestClusterAwaitedOverAClosedStream(t *testing.T) {
 	l.restart()
 	l.publish(kept...)
 	for _, c := range clients {
-		wantAnswer(t, c, "late", "one", 10*time.Second)
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		wantAnswer(t, c, "late", "one", soon)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	timer := time.NewTimer(time.Until(began.Add(16 * time.Second)))
 	defer timer.Stop()
@@ -175,6 +175,6 @@ func TestClusterAwaitedOverAClosedStream(t *testing.T) {
 		c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(100)}}}
 	}))
 	for _, c := range clients {
-		wantAnswer(t, c, "late", "one", 5*time.Second)
+		wantAnswer(t, c, "late", "one", soon)
 	}
 }

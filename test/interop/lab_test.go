@@ -214,7 +214,7 @@ func nack(n ack.Node, kind mesh.Type) *ack.Nack {
 // client's own words: the message holds each of parts.
 func (l *lab) wantNack(t *testing.T, c client, kind mesh.Type, name string, parts ...string) {
 	t.Helper()
-	l.wantState(t, c, ack.Rejected, 10*time.Second)
+	l.wantState(t, c, ack.Rejected, soon)
 	refused := nack(l.node(t, c), kind)
 	if refused == nil {
 		t.Fatalf("no refusal of a %s: %+v", kind.Short(), l.node(t, c))
