@@ -155,10 +155,10 @@ func edit[M proto.Message](t *testing.T, l *lab, kind mesh.Type, name string, m 
 	}
 	f(m)
 	r := resource(t, kind, name, m)
-	switch kind {
-	case mesh.TypeListener:
+	if kind == mesh.TypeListener {
 		r.For = mesh.ListenersAPI
-	case mesh.TypeCluster:
+	}
+	if kind == mesh.TypeCluster {
 		r.FollowedBy = []mesh.ResourceName{{Type: mesh.TypeEndpoint, Name: name}}
 	}
 	return r

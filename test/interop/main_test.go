@@ -2,6 +2,7 @@ package interop
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -13,7 +14,7 @@ func TestMain(m *testing.M) {
 	// The tests mostly wait, for other processes and their timers, so several run
 	// at once whatever the number of cores; too many would starve each other.
 	if err := flag.Set("test.parallel", "5"); err != nil {
-		os.Stderr.WriteString(err.Error() + "\n")
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
