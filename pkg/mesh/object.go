@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -175,4 +177,9 @@ func (p Problem) String() string {
 		return p.Object + ": " + p.Reason
 	}
 	return p.Object + ": " + p.Field + ": " + p.Reason
+}
+
+// Compare orders problems by object, field and reason, as all lists of them are sorted.
+func (p Problem) Compare(q Problem) int {
+	return cmp.Or(strings.Compare(p.Object, q.Object), strings.Compare(p.Field, q.Field), strings.Compare(p.Reason, q.Reason))
 }

@@ -20,7 +20,7 @@ type entry struct {
 	changedAt time.Time
 	base      *Body
 
-	mu sync.Mutex // guards shapes
+	mu sync.Mutex // guards shapes, and is held over res.Shape, which is pure: a form is made once
 	// shapes: masked view → form; only for a resource with a shape.
 	shapes map[mesh.View]*Body
 }

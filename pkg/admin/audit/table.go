@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -82,13 +83,9 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	for _, t := range n.Types {
 		behind += t.Behind
 	}
-	confirmed := "never"
-	if n.ConfirmedAt != nil {
-		confirmed = Age(now, *n.ConfirmedAt)
-	}
-	cells := []string{id, or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), confirmed}
+	cells := []string{id, cmp.Or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
 	if o.Output == Wide {
-		cells = append(cells, or(printable(n.Address), "-"), or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets))
+		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets))
 	}
 	text := printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {
@@ -108,7 +105,7 @@ func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	kind := printable(t.Type)
 	if o.Output == Wide {
 		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
-			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), or(printable(string(t.HeldVersion)), "nothing"), or(printable(string(t.CurrentVersion)), "nothing"))
+			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(printable(string(t.HeldVersion)), "nothing"), cmp.Or(printable(string(t.CurrentVersion)), "nothing"))
 	}
 	if n := t.Nack; n != nil {
 		add("    %s: refused version %s %s: %s", kind, printable(string(n.Version)), Age(now, n.At), printable(n.Message))
@@ -120,8 +117,8 @@ func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 		if i == maxBehind && o.Output != Wide {
 			break
 		}
-		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), or(printable(string(r.Held)), "nothing"),
-			or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
+		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), cmp.Or(printable(string(r.Held)), "nothing"),
+			cmp.Or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
 	}
 	shown := len(t.BehindResources)
 	if o.Output != Wide {
@@ -155,11 +152,4 @@ func counted(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

@@ -14,7 +14,7 @@
 //
 // # Concurrency
 //
-// The core (core.go, answer.go, watch.go, hosts.go, restore.go) is a state
+// The core (core.go, ask.go, answer.go, watch.go, hosts.go, restore.go) is a state
 // machine without clock, goroutine or I/O. Run's goroutine owns it and is the
 // only one that calls the Applier. Around it: one goroutine for each of a
 // session's receiving, sending and load reporting (session.go, lrs.go), one that

@@ -37,7 +37,7 @@ func (c *Client) reportLoads(ctx context.Context, conn *grpc.ClientConn, now <-c
 			failures = 0
 		}
 		c.log.Debug("load report stream ended", "err", err)
-		ceiling := min(c.config.BackoffBase<<min(failures, 16), c.config.BackoffMax)
+		ceiling := c.config.backoff(failures)
 		if status.Code(err) == codes.Unimplemented {
 			ceiling = time.Minute
 		}

@@ -24,7 +24,6 @@ const (
 // owner is the state of one Run.
 type owner struct {
 	*Client
-	ctx      context.Context //nolint:containedctx // lives as long as Run
 	wg       sync.WaitGroup
 	store    *store
 	session  *session
@@ -47,17 +46,17 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	o := &owner{
-		Client: c, ctx: ctx, retry: time.NewTimer(0),
+		Client: c, retry: time.NewTimer(0),
 		logged: map[mesh.ResourceName]string{}, sweptAt: time.Now(),
 	}
 	defer cancel()
 	defer o.retry.Stop()
 	if c.config.StateDir != "" {
 		o.store = newStore(c.config.StateDir, c.log, c.metrics)
-		o.restore() //nolint:contextcheck // the same
+		o.restore(ctx)
 		o.wg.Go(func() { o.store.run(ctx) })
 	}
-	o.loop() //nolint:contextcheck // the owner holds ctx for what it starts
+	o.loop(ctx)
 	cancel()
 	o.wg.Wait()
 	if o.store != nil && !o.saveAt.IsZero() {
@@ -67,7 +66,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-func (o *owner) restore() {
+func (o *owner) restore(ctx context.Context) {
 	resources := o.store.load()
 	loaded, problems := o.core.Restore(time.Now(), resources)
 	for _, err := range problems {
@@ -77,26 +76,26 @@ func (o *owner) restore() {
 		o.log.Info("last good configuration is in force", "clusters", loaded)
 	}
 	o.update(func(s *Status) { s.LoadedFromDisk = loaded })
-	o.perform(o.core.take())
+	o.perform(ctx, o.core.take())
 }
 
-func (o *owner) loop() {
+func (o *owner) loop(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-o.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-o.inbox.wake:
 			o.readInbox(time.Now())
 		case e := <-o.events:
 			o.handle(time.Now(), e)
 		case <-o.retry.C:
-			o.connect()
+			o.connect(ctx)
 		case <-ticker.C:
 			o.tick(time.Now())
 		}
-		o.perform(o.core.take())
+		o.perform(ctx, o.core.take())
 	}
 }
 
@@ -143,7 +142,7 @@ func (o *owner) tick(now time.Time) {
 }
 
 // perform does what the core wants. Callers are told before the acknowledgement goes out.
-func (o *owner) perform(out output) {
+func (o *owner) perform(ctx context.Context, out output) {
 	for _, a := range out.answers {
 		o.publish(a)
 	}
@@ -155,7 +154,7 @@ func (o *owner) perform(out output) {
 		o.log.Debug("watchdog", "rung", rung, "server", o.config.Servers[o.server])
 	}
 	for _, host := range out.resolve {
-		o.resolve(host)
+		o.resolve(ctx, host)
 	}
 	if out.save && o.store != nil && o.saveAt.IsZero() {
 		o.saveAt = time.Now().Add(saveDelay)
@@ -178,7 +177,7 @@ func (o *owner) send(requests []*discoveryv3.DeltaDiscoveryRequest) {
 		select {
 		case o.session.requests <- r:
 		default: // hundreds of requests wait: nothing passes
-			o.core.fresh = true
+			o.core.offerNothing = true
 			o.core.Closed()
 			o.leave(true, errors.New("it takes no requests"))
 		}
@@ -206,15 +205,12 @@ func (o *owner) publish(a answer) {
 	close(v.answer.Swap(&a).changed)
 }
 
-func (o *owner) resolve(host string) {
+func (o *owner) resolve(ctx context.Context, host string) {
 	o.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(o.ctx, resolveTimeout)
+		limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
-		addrs, err := o.config.Resolve(ctx, host)
-		select {
-		case o.events <- event{host: host, addrs: addrs, err: err}:
-		case <-o.ctx.Done():
-		}
+		addrs, err := o.config.Resolve(limited, host)
+		o.tell(ctx, event{host: host, addrs: addrs, err: err})
 	})
 }
 
@@ -247,14 +243,14 @@ func (o *owner) handle(now time.Time, e event) {
 }
 
 // connect begins a session with the server whose turn it is.
-func (o *owner) connect() {
+func (o *owner) connect(ctx context.Context) {
 	if o.session != nil {
 		return
 	}
 	server := o.config.Servers[o.server]
 	o.update(func(s *Status) { s.Server = server })
 	o.session = newSession(server)
-	o.session.start(o)
+	o.session.start(ctx, o)
 }
 
 // leave ends the session, and plans the next one after a wait with full jitter.
@@ -292,11 +288,7 @@ func (o *owner) ceiling() time.Duration {
 	if o.failures%len(o.config.Servers) != 0 {
 		return o.config.BackoffBase
 	}
-	d := o.config.BackoffBase << min(rounds-1, 20)
-	if d <= 0 {
-		return o.config.BackoffMax
-	}
-	return min(d, o.config.BackoffMax)
+	return o.config.backoff(rounds - 1)
 }
 
 // update changes the connection's part of the status; only Run's goroutine does.

@@ -59,17 +59,14 @@ func (s *session) reportNow() {
 	}
 }
 
-// start runs the session until it fails or is cancelled; its end is its last event.
-func (s *session) start(o *owner) {
-	ctx, cancel := context.WithCancel(o.ctx)
+// start runs the session until it fails, is cancelled or ctx ends; its end is its last event.
+func (s *session) start(ctx context.Context, o *owner) {
+	own, cancel := context.WithCancel(ctx)
 	s.cancel = cancel
 	o.wg.Go(func() {
 		defer cancel()
-		err := s.run(ctx, o.Client)
-		select {
-		case o.events <- event{session: s, err: err}:
-		case <-o.ctx.Done():
-		}
+		err := s.run(own, o.Client)
+		o.tell(ctx, event{session: s, err: err})
 	})
 }
 
@@ -103,6 +100,7 @@ func (s *session) run(ctx context.Context, c *Client) error {
 	}
 }
 
+// tell gives the owner an event; false when ctx ended first.
 func (c *Client) tell(ctx context.Context, e event) bool {
 	select {
 	case c.events <- e:

@@ -114,7 +114,6 @@ func (c *core) refusals(s *sub) string {
 // Status gives the present picture. It costs time in proportion to the clusters subscribed.
 func (c *Client) Status() Status {
 	s := *c.connection.Load()
-	s.LastMessageAt = time.Time{}
 	if at := c.lastMessageAt.Load(); at != 0 {
 		s.LastMessageAt, s.Answered = time.Unix(0, at), true
 	}

@@ -184,7 +184,7 @@ func (c *core) climbed(rung string) { c.out.rungs = append(c.out.rungs, rung) }
 // newConnection gives up the stream and trusts nothing that was said on it.
 func (c *core) newConnection(rung, because string) {
 	c.climbed(rung)
-	c.fresh = true
+	c.offerNothing = true
 	c.out.reconnect = because
 	c.out.next = rung == rungNextServer
 	c.Closed()
@@ -228,7 +228,7 @@ func (c *core) Reset(now time.Time, name string) {
 		for _, e := range c.entries {
 			e.forgotten, e.unoffered = true, true
 		}
-		c.fresh = true
+		c.offerNothing = true
 		c.out.reconnect = "all was reset"
 		c.Closed()
 		return

@@ -160,9 +160,5 @@ func (c *Cluster) beginTrials(now time.Time, limit int) <-chan struct{} {
 }
 
 func ctxError(ctx context.Context) error {
-	reason := upstream.ClientGone
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		reason = upstream.Deadline
-	}
-	return &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
+	return &upstream.Error{Reason: upstream.ContextReason(ctx), Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
 }

@@ -52,14 +52,14 @@ func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []upstream.Upstr
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.endpoints
-	fresh := c.view.Load() == nil || connectsAlike(c.view.Load().config, dc)
+	alike := c.view.Load() == nil || connectsAlike(c.view.Load().config, dc)
 	c.endpoints = make(map[mesh.EndpointKey]*endpoint, len(dc.Endpoints))
 	for _, listed := range dc.Endpoints {
 		e, known := old[listed.EndpointKey]
 		switch {
 		case !known:
 			e = &endpoint{key: listed.EndpointKey, load: new(balance.Load), totals: new(totals), upstream: c.set.connect(dc, listed)}
-		case !fresh:
+		case !alike:
 			retired = append(retired, e.upstream)
 			state := e.ejection
 			state.onTrial = false
@@ -135,14 +135,15 @@ func (c *Cluster) retireAll() []upstream.Upstream {
 	return retired
 }
 
-func (c *Cluster) count(key mesh.EndpointKey, l discovery.Load) {
-	c.set.cfg.Reporter.Count(c.name, key, l)
+// count adds to what the endpoint's status and the next load report show.
+func (c *Cluster) count(e *endpoint, l discovery.Load) {
+	e.totals.add(l)
+	c.set.cfg.Reporter.Count(c.name, e.key, l)
 }
 
 // dialFailed ejects e, and doubts discovery when that is called for.
 func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reason) {
-	e.totals.connectFailed.Add(1)
-	c.count(e.key, discovery.Load{ConnectFailed: 1})
+	c.count(e, discovery.Load{ConnectFailed: 1})
 	c.mu.Lock()
 	counted := e.ejection.fail(began, time.Now(), reason)
 	failures := e.ejection.failures

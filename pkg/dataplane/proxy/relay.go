@@ -220,7 +220,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		case errors.Is(err, errClientWrite):
 			x.abort(upstream.ClientGone)
 		case ctx.Err() != nil:
-			x.abort(upstream.ReasonOf(contextError(ctx)))
+			x.abort(upstream.ContextReason(ctx))
 		}
 		ok = false
 		x.abort(upstream.ResetMidBody)
@@ -274,11 +274,3 @@ func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
 }
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
-
-func contextError(ctx context.Context) error {
-	reason := upstream.ClientGone
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		reason = upstream.Deadline
-	}
-	return &upstream.Error{Reason: reason, Err: context.Cause(ctx)}
-}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -109,7 +110,7 @@ func (p *Pool) open(ctx context.Context) (Conn, error) {
 	}
 	p.conns = append(p.conns, c)
 	p.mu.Unlock()
-	cc.SetStateHook(func(*httpClientConn) { p.changed(c) })
+	cc.SetStateHook(func(*http.ClientConn) { p.changed(c) })
 	return c, nil
 }
 

@@ -8,6 +8,8 @@
 // http.Transport's pool, which is not used; each connection is a single
 // http.ClientConn. What is known after a failure is in Error.
 //
-// All types are safe for concurrent use. A Pool starts goroutines only inside
-// net/http, one set for each connection, and these end with the connection.
+// All types are safe for concurrent use. A Pool's goroutines are those of
+// net/http, one set for each connection, which end with the connection, and one
+// for a dial that several HTTP/2 requests share. Nobody waits for that one: the
+// connect timeout ends it, and a retired Pool closes what it brings.
 package upstream
