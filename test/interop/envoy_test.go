@@ -79,7 +79,8 @@ func (e *envoy) conn(service string) (*grpc.ClientConn, error) {
 	if conn := e.conns[service]; conn != nil {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+e.outbound, grpc.WithAuthority(service+".default:8080"),
+	name, port := nameAndPort(service)
+	conn, err := grpc.NewClient("passthrough:///"+e.outbound, grpc.WithAuthority(name+".default:"+port),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err == nil {
 		e.conns[service] = conn

@@ -14,7 +14,7 @@ import (
 func TestLife(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	l := &life{world: w, top: t, loads: make(map[string]*load)}
+	l := &life{world: w, loads: make(map[string]*load)}
 	for _, name := range []string{"one", "two", "three"} {
 		address, _ := startEcho(t, name)
 		l.backends = append(l.backends, address)
@@ -43,8 +43,6 @@ func TestLife(t *testing.T) {
 
 type life struct {
 	*world
-	// top is the test that the loads end with.
-	top *testing.T
 	// backends are the addresses of one, two and three.
 	backends []string
 	loads    map[string]*load
