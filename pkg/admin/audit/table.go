@@ -99,10 +99,11 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 }
 
 // typeLines says what is wrong with one type of a node; in wide, how it is in any case.
+// A type without a short name goes by its message's.
 func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	kind := printable(t.Type)
+	kind := printable(strings.TrimPrefix(t.Type, "type.googleapis.com/"))
 	if o.Output == Wide {
 		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
 			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(printable(string(t.HeldVersion)), "nothing"), cmp.Or(printable(string(t.CurrentVersion)), "nothing"))

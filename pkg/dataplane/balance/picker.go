@@ -137,8 +137,8 @@ func (t *tier) pick(policy Policy, r Request) int {
 	return t.powerOfTwo(r)
 }
 
-// powerOfTwo takes the better of two random endpoints (Mitzenmacher, "The Power
-// of Two Choices in Randomized Load Balancing").
+// powerOfTwo compares two random endpoints (Mitzenmacher, "The Power of Two
+// Choices in Randomized Load Balancing") and favours the better one.
 func (t *tier) powerOfTwo(r Request) int {
 	a := t.random(r, -1)
 	if a < 0 {
@@ -149,10 +149,10 @@ func (t *tier) powerOfTwo(r Request) int {
 		return a
 	}
 	ea, eb := &t.entries[a], &t.entries[b]
-	if eb.Load.costs(r.Now, eb.Weight).better(ea.Load.costs(r.Now, ea.Weight)) {
-		return b
+	if rand.Float64() < ea.Load.costs(r.Now, ea.Weight).odds(eb.Load.costs(r.Now, eb.Weight)) {
+		return a
 	}
-	return a
+	return b
 }
 
 // random gives an endpoint that was not tried and is not other, each alike, or -1.
