@@ -25,7 +25,7 @@ const (
 	// clients give up waiting for a resource.
 	soon = 10 * time.Second
 	// startTime is how long a client may take from its start to its first answered call.
-	startTime = 30 * time.Second
+	startTime = time.Minute
 )
 
 // client is one real client of a control plane.

@@ -122,7 +122,7 @@ func TestEnvoyLeavesADeadConnection(t *testing.T) {
 		w.clients = append(w.clients, s(t, between.listener.Addr().String()))
 	}
 	w.each(t, func(t *testing.T, c client) {
-		wantAnswer(t, c, "echo", "one", soon)
+		wantAnswer(t, c, "echo", "one", startTime)
 		w.wantFresh(t, c, soon)
 	})
 	if between.kill() == 0 {

@@ -122,9 +122,9 @@ func TestClosedStream(t *testing.T) {
 	clients := startAll(t, l.address)
 	loads := make(map[string]*load)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", soon)
+		wantAnswer(t, c, "echo", "one", startTime)
 		loads[c.name] = startLoad(t, c, "echo")
-		l.wantState(t, c, ack.Fresh, soon)
+		l.wantState(t, c, ack.Fresh, startTime)
 	}
 	l.restart()
 	two, _ := startEcho(t, "two")

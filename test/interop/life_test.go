@@ -166,7 +166,7 @@ func (l *life) restart(t *testing.T) {
 	l.down()
 	l.up(t)
 	l.each(t, func(t *testing.T, c client) {
-		l.wantFresh(t, c, soon)
+		l.wantFresh(t, c, startTime)
 		l.loads[c.name].wantNoFailure(t)
 		if c.protocol != "delta" {
 			return // a SotW stream is always answered

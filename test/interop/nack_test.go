@@ -115,7 +115,7 @@ func TestRefusedCluster(t *testing.T) {
 	l, clients, one := startNackClients(t)
 	l.service("other", one)
 	for _, c := range clients {
-		wantAnswer(t, c, "other", "one", soon)
+		wantAnswer(t, c, "other", "one", startTime)
 	}
 	name := clusterName("echo")
 	good := edit(t, l, mesh.TypeCluster, name, &clusterv3.Cluster{}, func(*clusterv3.Cluster) {})

@@ -32,7 +32,7 @@ func TestEnvoyRoutesByAuthority(t *testing.T) {
 	w.manifests.Service("echo", backend.Address)
 	w.startEnvoys(t)
 	w.each(t, func(t *testing.T, c client) {
-		w.wantFresh(t, c, soon)
+		w.wantFresh(t, c, startTime)
 		client := &meshtest.Client{Address: c.envoy.outbound}
 		defer client.Close()
 		meshtest.Until(t, soon, "answered", func() bool {
@@ -75,7 +75,7 @@ func TestEnvoyPassesTCPOn(t *testing.T) {
 	startEnvoy(t, bootstrap.Options{NodeID: "envoy-tcp", XDSAddress: w.address, TCP: map[string]string{address: clusterName("lines")}})
 	client := &meshtest.Client{Address: address}
 	defer client.Close()
-	meshtest.Until(t, soon, "answered", func() bool {
+	meshtest.Until(t, startTime, "answered", func() bool {
 		status, body, err := client.Get("whatever")
 		return err == nil && status == http.StatusOK && body == "one"
 	})
@@ -86,20 +86,28 @@ func TestEnvoyThousandEndpoints(t *testing.T) {
 	t.Parallel()
 	const endpoints = 1000
 	w := newWorld(t, nil)
-	var addresses []string
-	for i := range endpoints {
-		addresses = append(addresses, fmt.Sprintf("127.1.%d.%d:9", i/250, 1+i%250))
+	big := func(n int) string {
+		var b strings.Builder
+		b.WriteString("apiVersion: v1\nkind: Service\nmetadata: {name: big}\nspec:\n  ports: [{name: http, port: 8080, appProtocol: grpc}]\n")
+		for i := range n {
+			if i%100 == 0 { // the size of Kubernetes' own slices
+				fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: big-%d, labels: {kubernetes.io/service-name: big}}\n", i/100)
+				b.WriteString("addressType: IPv4\nports: [{name: http, port: 9}]\nendpoints:\n")
+			}
+			fmt.Fprintf(&b, "- {addresses: [127.1.%d.%d], conditions: {ready: true}}\n", i/250, 1+i%250)
+		}
+		return b.String()
 	}
-	w.service("big", addresses...)
+	w.manifest(t, "big", big(endpoints))
 	w.startEnvoys(t)
 	count := func(c client) int {
 		return strings.Count(meshtest.Get(t, c.envoy.admin, "/clusters"), "::health_flags::healthy")
 	}
 	w.each(t, func(t *testing.T, c client) {
-		w.wantFresh(t, c, soon)
+		w.wantFresh(t, c, startTime)
 		meshtest.Until(t, soon, "all endpoints in use", func() bool { return count(c) == endpoints+1 }) // and the control plane's
 	})
-	w.service("big", addresses[:endpoints-1]...)
+	w.manifest(t, "big", big(endpoints-1))
 	w.each(t, func(t *testing.T, c client) {
 		meshtest.Until(t, soon, "one endpoint gone", func() bool { return count(c) == endpoints })
 		w.wantFresh(t, c, soon)
@@ -116,8 +124,8 @@ func TestEnvoyChangedCluster(t *testing.T) {
 	w.startEnvoys(t)
 	loads := make(map[string]*load)
 	w.each(t, func(t *testing.T, c client) {
+		wantAnswer(t, c, "echo", "one", startTime)
 		w.wantFresh(t, c, soon)
-		wantAnswer(t, c, "echo", "one", soon)
 	})
 	for _, c := range w.clients {
 		loads[c.name] = startLoad(t, c, "echo")
@@ -151,7 +159,7 @@ func TestEnvoyWithoutServicesIsProbed(t *testing.T) {
 	})
 	w.service("echo", one)
 	w.startEnvoys(t)
-	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", soon) })
+	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", startTime) })
 	w.manifests.Remove("echo")
 	w.each(t, func(t *testing.T, c client) {
 		meshtest.Until(t, soon, "refused", func() bool { _, err := c.call("echo"); return err != nil })
@@ -178,7 +186,7 @@ func TestEnvoyLoadReports(t *testing.T) {
 	w := newWorld(t, func(c *controlplane.Config) { c.ReportInterval = time.Second })
 	w.service("echo", one)
 	w.startEnvoys(t)
-	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", soon) })
+	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", startTime) })
 	stop()
 	w.each(t, func(t *testing.T, c client) {
 		meshtest.Until(t, soon, "reported, and judged", func() bool {
@@ -207,7 +215,7 @@ func TestEnvoyLoadReportsNameTheEndpoint(t *testing.T) {
 	l.service("half", dead)
 	l.service("whole", alive)
 	c := envoyDelta(t, l.address)
-	wantAnswer(t, c, "half", "dead", soon)
+	wantAnswer(t, c, "half", "dead", startTime)
 	wantAnswer(t, c, "whole", "alive", soon)
 	stop()
 	meshtest.Until(t, soon, "a report of the endpoint", func() bool {
