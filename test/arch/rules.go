@@ -46,6 +46,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/admin", may: []string{"pkg/mesh", "pkg/dataplane/discovery", "pkg/dataplane/endpoints"}},
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
+	{path: "pkg/bootstrap"},
 	{path: "internal/kubetest"},
 	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},

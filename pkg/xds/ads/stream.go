@@ -221,6 +221,14 @@ func (s *Stream) patience() time.Duration { return s.cfg.Policy.AckTimeout / 4 }
 // it gave one, or was asked for one.
 func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
+	for t := range s.types {
+		// Who withholds an ACK must show by another type that it lives.
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && ack.Withholds(t) {
+			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
+				last = earlier(last, at)
+			}
+		}
+	}
 	if s.probed.After(last) {
 		last = s.probed
 	}
