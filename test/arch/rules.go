@@ -34,6 +34,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
+	{path: "pkg/bootstrap"},
 	{path: "internal/kubetest"},
 	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},
