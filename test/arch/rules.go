@@ -26,7 +26,9 @@ var rules = []rule{
 	{path: "pkg/xds/lrs", may: []string{"pkg/mesh", "pkg/refresh"}},
 	{path: "pkg/xds/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
 	{path: "pkg/refresh/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
-	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack", "pkg/refresh"}},
+	{path: "pkg/envoytypes"},
+	{path: "pkg/admin/envoyaudit", may: []string{"pkg/mesh", "pkg/envoytypes"}, pure: true},
+	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack", "pkg/refresh", "pkg/envoytypes"}},
 	{path: "pkg/controlplane/...", may: []string{
 		"pkg/mesh", "pkg/object", "pkg/translate/...", "pkg/snapshot/...", "pkg/ack/...", "pkg/kube/...",
 		"pkg/manifest/...", "pkg/xds/...", "pkg/refresh/...", "pkg/admin/...", "pkg/config",
