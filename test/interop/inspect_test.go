@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -85,7 +86,7 @@ func withoutExtensions(t *testing.T, dump string) []byte {
 			delete(b["node"].(map[string]any), "extensions")
 		}
 	}
-	text, err := json.MarshalIndent(d, "", " ")
+	text, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,11 @@ func (i inspection) save(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	for file, content := range i {
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+		var small bytes.Buffer
+		if err := json.Compact(&small, content); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), small.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,9 +200,9 @@ func (l *lab) trouble(t *testing.T, clients []client) {
 		meshtest.Until(t, 5*time.Second, "refused", func() bool { return nack(l.node(t, c), mesh.TypeListener) != nil })
 	}
 	l.publish(namesake(t, l, "warming", "nobody has it"))
-	for _, c := range clients {
-		meshtest.Until(t, 5*time.Second, "warming", func() bool { return c.envoy.stat(t, "cluster_manager.warming_clusters") == "1" })
-	}
+	meshtest.Until(t, 5*time.Second, "warming", func() bool { // delta ends it by saying that there is no such assignment
+		return clients[1].envoy.stat(t, "cluster_manager.warming_clusters") == "1" && clients[0].envoy.stat(t, "cluster_manager.active_clusters") == "5"
+	})
 	l.server.Shutdown()
 	changed := edit(t, l, mesh.TypeCluster, "mixed", &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
 		c.ConnectTimeout.Seconds = 7
@@ -223,7 +228,7 @@ func (l *lab) trouble(t *testing.T, clients []client) {
 			kinds = append(kinds, d.Kind)
 		}
 		for _, k := range []envoyaudit.Kind{envoyaudit.Missing, envoyaudit.Extra, envoyaudit.Older, envoyaudit.Warming, envoyaudit.Refused} {
-			if !slices.Contains(kinds, k) {
+			if !slices.Contains(kinds, k) && (k != envoyaudit.Warming || c.protocol == "sotw") {
 				t.Errorf("%s: nothing is %s", c.name, k)
 			}
 		}

@@ -173,7 +173,7 @@ func (c *comparison) resource(t mesh.Type, name string, w *wanted, h *held) {
 	switch {
 	case h == nil && w == nil:
 	case h == nil || h.active == nil && h.warming == nil:
-		if w != nil || h.refused != nil {
+		if w != nil { // a refusal of what is no longer wanted harms nobody
 			c.lacking(d, h)
 		}
 	case w == nil:

@@ -55,6 +55,12 @@ func (w *walk) message(path string, want, has protoreflect.Message) {
 		w.any(path, wantAny, hasAny)
 		return
 	}
+	if plain(want.Descriptor()) {
+		if !proto.Equal(want.Interface(), has.Interface()) {
+			w.add(path, messageText(want.Interface()), messageText(has.Interface()))
+		}
+		return
+	}
 	list := want.Descriptor().Fields()
 	for i := range list.Len() {
 		f := list.Get(i)
@@ -68,6 +74,15 @@ func (w *walk) message(path string, want, has protoreflect.Message) {
 			w.add(at, "", text(f, has.Get(f)))
 		}
 	}
+}
+
+// plain tells messages that people read as one value.
+func plain(d protoreflect.MessageDescriptor) bool {
+	switch d.FullName() {
+	case "google.protobuf.Duration", "google.protobuf.Timestamp":
+		return true
+	}
+	return d.ParentFile().Path() == "google/protobuf/wrappers.proto"
 }
 
 func join(path, name string) string {

@@ -36,8 +36,8 @@ type held struct {
 
 // refusal is envoy.admin.v3.UpdateFailureState.
 type refusal struct {
-	Version string `json:"version_info"`
-	Details string `json:"details"`
+	Details string          `json:"details"`
+	Config  json.RawMessage `json:"failed_configuration"`
 }
 
 // The parts of envoy.admin.v3 that count here. They are read as plain JSON, piece
@@ -218,6 +218,9 @@ func (r *Running) takeListeners(config json.RawMessage) error {
 		r.static.listeners = append(r.static.listeners, s.Listener)
 	}
 	for _, l := range d.Dynamic {
+		if l.Name == "" && l.Refused != nil { // a refused one stands there once more, so
+			l.Name = nameOf(l.Refused.Config)
+		}
 		h := at(r.listeners, l.Name)
 		h.refused = l.Refused
 		if l.Active != nil {
