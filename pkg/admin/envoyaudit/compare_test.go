@@ -127,7 +127,7 @@ func TestOneChange(t *testing.T) {
 		{"an endpoint too many", "delta", "eds.json", `"portValue":3}`, `"portValue":33}`, []string{
 			"eds mixed: endpoint 127.0.0.9:3: extra", "eds mixed: endpoint 127.0.0.9:33: missing",
 		}},
-		{"an endpoint's health", "delta", "clusters.json", `"DRAINING"`, `"HEALTHY"`, []string{"eds mixed: endpoint 127.0.0.9:2: older, want version "}},
+		{"an endpoint's health", "delta", "clusters.json", `"DRAINING"`, `"HEALTHY"`, []string{"eds mixed: endpoint 127.0.0.9:2: older: health: has HEALTHY, want DRAINING"}},
 		{"an endpoint's weight", "delta", "clusters.json", `"weight":7`, `"weight":8`, []string{"eds mixed: endpoint 127.0.0.9:3: older"}},
 		{"an endpoint's priority", "delta", "clusters.json", `"priority":1`, `"priority":2`, []string{"eds mixed: endpoint 127.0.0.9:5: older"}},
 		{"an endpoint's locality", "delta", "clusters.json", `"sub_zone":"c"`, `"sub_zone":"d"`, []string{"eds mixed: endpoint 127.0.0.9:5: older"}},

@@ -55,6 +55,7 @@ func (d Difference) String() string {
 	}
 	b.WriteString(string(d.Kind))
 	switch {
+	case d.Endpoint != "": // the version is the whole assignment's, and Envoy tells none
 	case d.Has != "" && d.Want != "" && d.Has != string(d.Want):
 		fmt.Fprintf(&b, ", version %s, want %s", d.Has, d.Want)
 	case d.Has != "":
