@@ -38,16 +38,21 @@ type lab struct {
 	stop    func()
 
 	translator *translate.Translator
+	// recorder may be nil.
+	recorder *recorder
 
 	mu      sync.Mutex // guards reports
 	reports []refresh.Report
 }
 
-func newLab(t *testing.T, p ack.Policy) *lab {
+func newLab(t *testing.T, p ack.Policy, edits ...func(*lab)) *lab {
 	t.Helper()
 	l := &lab{
 		t: t, store: snapshot.New(snapshot.Config{}), policy: p, address: "127.0.0.1:0",
 		translator: translate.New(translate.Config{ClusterDomain: "cluster.local"}),
+	}
+	for _, edit := range edits {
+		edit(l)
 	}
 	l.up()
 	t.Cleanup(func() { l.stop() })
@@ -75,7 +80,11 @@ func (l *lab) up() {
 		Logger: logger.Named("xds"), Registerer: prometheus.NewRegistry(), Propagation: xds.Propagation(),
 	})
 	done := make(chan struct{})
-	server := grpc.NewServer(append(xds.ServerOptions(),
+	options := xds.ServerOptions()
+	if l.recorder != nil {
+		options = append(options, grpc.StreamInterceptor(l.recorder.intercept))
+	}
+	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)
 	l.server.Register(server)
 	loadstatsv3.RegisterLoadReportingServiceServer(server, lrs.New(lrs.Config{
@@ -119,7 +128,14 @@ func (l *lab) reported() []refresh.Report {
 
 // publish puts resources into the store as they are.
 func (l *lab) publish(resources ...mesh.Resource) {
-	l.store.Publish(mesh.Update{Put: resources}, time.Now())
+	l.update(mesh.Update{Put: resources})
+}
+
+func (l *lab) update(u mesh.Update) {
+	if l.recorder != nil {
+		l.recorder.publish(u)
+	}
+	l.store.Publish(u, time.Now())
 }
 
 // service publishes what translation makes of a gRPC service, and gives it.
@@ -139,7 +155,7 @@ func (l *lab) service(name string, addresses ...string) []mesh.Resource {
 		}})
 	}
 	update := l.translator.Apply(changes)
-	l.store.Publish(update, time.Now())
+	l.update(update)
 	return update.Put
 }
 

@@ -3,7 +3,6 @@ package envoyaudit
 import (
 	"encoding/json"
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,26 +197,4 @@ func TestNotAnEnvoy(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
-}
-
-// Whatever Envoy and the control plane say, the comparison ends with an error or a report.
-func FuzzCompare(f *testing.F) {
-	for _, name := range recordings {
-		f.Add(read(f, name, "config_dump.json"), read(f, name, "clusters.json"), read(f, name, "cds.json"))
-	}
-	want := readWanted(f, "delta")
-	f.Fuzz(func(t *testing.T, dump, clusters, resources []byte) {
-		running, err := Read(dump, clusters)
-		if err != nil {
-			return
-		}
-		var answer struct{ Resources []Resource }
-		want := maps.Clone(want)
-		if json.Unmarshal(resources, &answer) == nil {
-			want[mesh.TypeCluster] = answer.Resources
-		}
-		if r := Compare(want, running); r.InEffect != (len(r.Differences) == 0) {
-			t.Errorf("in effect %v, %d differences", r.InEffect, len(r.Differences))
-		}
-	})
 }
