@@ -63,14 +63,14 @@ type change struct {
 }
 
 // NewServer starts a Server without objects, which ends with the test.
-func NewServer(t testing.TB) *Server {
-	t.Helper()
+func NewServer(tb testing.TB) *Server {
+	tb.Helper()
 	s := &Server{
-		t: t, Address: "127.0.0.1:0", objects: map[string]Object{}, changed: make(chan struct{}),
+		t: tb, Address: "127.0.0.1:0", objects: map[string]Object{}, changed: make(chan struct{}),
 		faults: Faults{version: 100, Status: map[string]int{}, Slow: map[string]bool{}, Deaf: map[string]bool{}},
 	}
 	s.Start()
-	t.Cleanup(s.Stop)
+	tb.Cleanup(s.Stop)
 	return s
 }
 
@@ -103,8 +103,8 @@ func (s *Server) Kubeconfig() string {
 
 // Kubeconfig writes a kubeconfig file for a server's URL, and gives its path.
 // More fields of the cluster may follow the URL, as in YAML: "URL, field: value".
-func Kubeconfig(t testing.TB, url string) string {
-	t.Helper()
+func Kubeconfig(tb testing.TB, url string) string {
+	tb.Helper()
 	const form = `apiVersion: v1
 kind: Config
 current-context: x
@@ -118,9 +118,9 @@ users:
 - name: u
   user: {token: t}
 `
-	path := filepath.Join(t.TempDir(), "kubeconfig")
+	path := filepath.Join(tb.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, fmt.Appendf(nil, form, url), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }

@@ -124,12 +124,12 @@ func (o *Options) complete() error {
 
 func (o *Options) completeMetadata() error {
 	if o.OutboundAddress != "" {
-		if _, err := listenAddress(o.OutboundAddress); err != nil {
+		if err := socketAddress(o.OutboundAddress); err != nil {
 			return fmt.Errorf("--outbound-address: %w", err)
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(o.TCP)) {
-		if _, err := listenAddress(address); err != nil {
+		if err := socketAddress(address); err != nil {
 			return fmt.Errorf("--tcp: %w", err)
 		}
 		if o.TCP[address] == "" {
@@ -164,6 +164,15 @@ func listenAddress(text string) (netip.AddrPort, error) {
 		return a, fmt.Errorf("%q: want IP:PORT", text)
 	}
 	return a, nil
+}
+
+// socketAddress checks an address that the control plane will make a listener of.
+func socketAddress(text string) error {
+	a, err := listenAddress(text)
+	if err == nil && a.Port() == 0 {
+		err = fmt.Errorf("%q: the port must not be 0", text)
+	}
+	return err
 }
 
 // metadata is the node's, nil when there is none.

@@ -5,7 +5,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,11 +29,11 @@ type Proxy struct {
 	tcp         []*tcpListener
 	listeners   []admin.Listener
 
-	// quit is closed by the admin side, drain is asked for by it.
-	quit  chan struct{}
-	drain chan bool
+	// quit and closeNow are what others ask of Run: to end, and to close the
+	// listeners. Each has room for one.
+	quit, closeNow chan struct{}
 
-	unhealthy, quitting atomic.Bool
+	unhealthy atomic.Bool
 }
 
 type httpListener struct {
@@ -55,7 +54,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}), drain: make(chan bool, 1)}
+	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}, 1), closeNow: make(chan struct{}, 1)}
 	if err := p.assemble(); err != nil {
 		p.Close()
 		return nil, err
@@ -173,10 +172,8 @@ func (p *Proxy) stdLog() *log.Logger {
 
 // Close closes the listeners of a Proxy that is not run.
 func (p *Proxy) Close() {
-	for _, l := range slices.Concat(p.http, p.admin) {
-		_ = l.listener.Close()
-	}
-	for _, l := range p.tcp {
+	p.closeListeners()
+	for _, l := range p.admin {
 		_ = l.listener.Close()
 	}
 	if p.set != nil {
@@ -197,18 +194,18 @@ func (p *Proxy) Addresses() map[string]string {
 	return out
 }
 
-// State is "LIVE" when the proxy is ready, and otherwise why not (see admin.Config).
-func (p *Proxy) State() string {
+// State tells whether the proxy is ready, and if not, why.
+func (p *Proxy) State() admin.State {
 	switch {
 	case p.tracker.Draining():
-		return "DRAINING"
+		return admin.Draining
 	case p.unhealthy.Load():
-		return "HEALTHCHECK_FAILED"
+		return admin.HealthcheckFailed
 	}
 	if s := p.discovery.Status(); !s.Answered && s.LoadedFromDisk == 0 {
-		return "PRE_INITIALIZING"
+		return admin.PreInitializing
 	}
-	return "LIVE"
+	return admin.Live
 }
 
 // Drain begins a drain without an end: readiness fails, connections are wound
@@ -216,16 +213,17 @@ func (p *Proxy) State() string {
 func (p *Proxy) Drain(graceful bool) {
 	p.tracker.Drain()
 	if !graceful {
-		select {
-		case p.drain <- true:
-		default:
-		}
+		ask(p.closeNow)
 	}
 }
 
 // Quit makes Run drain and return, as the end of its context does.
-func (p *Proxy) Quit() {
-	if p.quitting.CompareAndSwap(false, true) {
-		close(p.quit)
+func (p *Proxy) Quit() { ask(p.quit) }
+
+// ask asks once; asking again while nobody has looked changes nothing.
+func ask(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
 	}
 }

@@ -64,7 +64,7 @@ func (p *Proxy) wait(ctx, failed context.Context) {
 			return
 		case <-p.quit:
 			return
-		case <-p.drain:
+		case <-p.closeNow:
 			p.closeListeners()
 		}
 	}

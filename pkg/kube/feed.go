@@ -34,34 +34,6 @@ func backoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Cap: 2 * time.Second, Steps: math.MaxInt32}
 }
 
-// resource is one of the resources that are read.
-type resource struct {
-	kind     mesh.Kind
-	plural   string
-	required bool
-	example  runtime.Object
-	list     func(context.Context, kubernetes.Interface, metav1.ListOptions) (runtime.Object, error)
-	watch    func(context.Context, kubernetes.Interface, metav1.ListOptions) (watch.Interface, error)
-}
-
-// api is what client-go's typed clients have in common.
-type api[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-func newResource[L runtime.Object, A api[L]](kind mesh.Kind, plural string, required bool, example runtime.Object, of func(kubernetes.Interface) A) resource {
-	return resource{
-		kind: kind, plural: plural, required: required, example: example,
-		list: func(ctx context.Context, c kubernetes.Interface, o metav1.ListOptions) (runtime.Object, error) {
-			return of(c).List(ctx, o)
-		},
-		watch: func(ctx context.Context, c kubernetes.Interface, o metav1.ListOptions) (watch.Interface, error) {
-			return of(c).Watch(ctx, o)
-		},
-	}
-}
-
 // feed brings one resource from the server to the sink. It is the store that
 // its Reflector fills, and belongs to the Reflector's goroutine.
 type feed struct {

@@ -2,15 +2,12 @@ package kube
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -205,24 +202,7 @@ func (h *health) changed(do func(now time.Time)) (old, next mesh.SourceStatus) {
 	return old, *s
 }
 
-// refused tells whether the server answered that a resource is not for us, or not there.
-func refused(err error) bool {
-	status, _ := statusOf(err)
-	switch status.Code {
-	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-		return true
-	}
-	return false
-}
-
-// expired tells whether the server no longer has, or does not yet have, the
-// version asked for. The Reflector asks for another one at once.
-func expired(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
-		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
-}
-
-// disconnection says why the source is not connected; "" when it is.
+// disconnection says why the source is not connected; "" when it is; with mu.
 func (h *health) disconnection() string {
 	if h.away != "" {
 		return h.away
@@ -235,7 +215,7 @@ func (h *health) disconnection() string {
 	return ""
 }
 
-// waiting says which kinds the source waits for; "" when for none.
+// waiting says which kinds the source waits for; "" when for none; with mu.
 func (h *health) waiting() string {
 	var names []string
 	for _, r := range resources {
@@ -254,7 +234,7 @@ func (h *health) waiting() string {
 	return "waiting for the first list of " + strings.Join(names, ", ")
 }
 
-// collect gives all problems, sorted; the slice of before when they are the same.
+// collect gives all problems, sorted; the slice of before when they are the same; with mu.
 func (h *health) collect() []mesh.Problem {
 	var all []mesh.Problem
 	for _, k := range h.kinds {
@@ -265,15 +245,11 @@ func (h *health) collect() []mesh.Problem {
 			all = append(all, problems...)
 		}
 	}
-	slices.SortFunc(all, compareProblems)
+	slices.SortFunc(all, mesh.Problem.Compare)
 	if slices.Equal(all, h.status.Problems) {
 		return h.status.Problems
 	}
 	return all
-}
-
-func compareProblems(a, b mesh.Problem) int {
-	return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
 }
 
 // report logs a change of state, and each problem that is new.
@@ -287,7 +263,7 @@ func (h *health) report(old, next mesh.SourceStatus) {
 		h.log.Warn("cluster away, what is known stays", "server", h.server, "reason", next.Reason)
 	}
 	for _, p := range next.Problems {
-		if _, known := slices.BinarySearchFunc(old.Problems, p, compareProblems); !known {
+		if _, known := slices.BinarySearchFunc(old.Problems, p, mesh.Problem.Compare); !known {
 			h.log.Warn("problem in the cluster", "object", p.Object, "field", p.Field, "reason", p.Reason)
 		}
 	}

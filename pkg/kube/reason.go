@@ -50,6 +50,23 @@ func statusOf(err error) (metav1.Status, bool) {
 	return status.Status(), true
 }
 
+// refused tells whether the server answered that a resource is not for us, or not there.
+func refused(err error) bool {
+	status, _ := statusOf(err)
+	switch status.Code {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return true
+	}
+	return false
+}
+
+// expired tells whether the server no longer has, or does not yet have, the
+// version asked for. The Reflector asks for another one at once.
+func expired(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
 // explainStatus is explain for an answer of the server.
 func explainStatus(s metav1.Status, what, server string) (reason string, away bool) {
 	message := clip(s.Message)

@@ -1,11 +1,11 @@
 package kube
 
 import (
-	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,7 +113,7 @@ func TestSilentOutage(t *testing.T) {
 // so too early and get a dead connection, others get a good one.
 func TestSilentOutageEndsWhileConnecting(t *testing.T) {
 	for stillborn := int64(1); stillborn < 7; stillborn++ {
-		t.Run(fmt.Sprint(stillborn), func(t *testing.T) {
+		t.Run(strconv.FormatInt(stillborn, 10), func(t *testing.T) {
 			t.Parallel()
 			a := kubetest.NewServer(t)
 			a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.1"))

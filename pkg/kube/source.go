@@ -9,36 +9,17 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/hashicorp/go-hclog"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/object"
 )
-
-// resources are all that is read, in the order in which reasons name them.
-var resources = [...]resource{
-	newResource(mesh.KindService, "services", true, &corev1.Service{},
-		func(c kubernetes.Interface) typedcorev1.ServiceInterface { return c.CoreV1().Services("") }),
-	newResource(mesh.KindEndpointSlice, "endpointslices", true, &discoveryv1.EndpointSlice{},
-		func(c kubernetes.Interface) typeddiscoveryv1.EndpointSliceInterface {
-			return c.DiscoveryV1().EndpointSlices("")
-		}),
-	newResource(mesh.KindPod, "pods", false, &corev1.Pod{},
-		func(c kubernetes.Interface) typedcorev1.PodInterface { return c.CoreV1().Pods("") }),
-	newResource(mesh.KindNode, "nodes", false, &corev1.Node{},
-		func(c kubernetes.Interface) typedcorev1.NodeInterface { return c.CoreV1().Nodes() }),
-	newResource(mesh.KindNamespace, "namespaces", false, &corev1.Namespace{},
-		func(c kubernetes.Interface) typedcorev1.NamespaceInterface { return c.CoreV1().Namespaces() }),
-}
 
 // Source is the mesh.Source over an API server; see the package
 // documentation. Run may be called once.

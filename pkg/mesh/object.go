@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,9 @@ const (
 	KindNode          Kind = "Node"
 	KindNamespace     Kind = "Namespace"
 )
+
+// KindFile is no kind of a Source: a file of static resources, as the cause of one.
+const KindFile Kind = "file"
 
 // Key names one Kubernetes object. Namespace is empty for Node and Namespace.
 type Key struct {
@@ -175,4 +180,9 @@ func (p Problem) String() string {
 		return p.Object + ": " + p.Reason
 	}
 	return p.Object + ": " + p.Field + ": " + p.Reason
+}
+
+// Compare orders problems by object, field and reason, as all lists of them are sorted.
+func (p Problem) Compare(q Problem) int {
+	return cmp.Or(strings.Compare(p.Object, q.Object), strings.Compare(p.Field, q.Field), strings.Compare(p.Reason, q.Reason))
 }

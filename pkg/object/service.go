@@ -114,11 +114,10 @@ func servicePorts(o *corev1.Service, p *problems) []mesh.ServicePort {
 			continue
 		}
 		names[in.Name], numbers[n] = true, true
-		out := mesh.ServicePort{Name: in.Name, Port: port, Protocol: protocol}
-		if in.AppProtocol != nil {
-			out.AppProtocol = appProtocol(*in.AppProtocol, field+".appProtocol", p)
-		}
-		ports = append(ports, out)
+		ports = append(ports, mesh.ServicePort{
+			Name: in.Name, Port: port, Protocol: protocol,
+			AppProtocol: appProtocol(value(in.AppProtocol), field+".appProtocol", p),
+		})
 	}
 	return ports
 }

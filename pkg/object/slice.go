@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -36,10 +35,7 @@ func slicePorts(o *discoveryv1.EndpointSlice, p *problems) []mesh.SlicePort {
 	var ports []mesh.SlicePort
 	for i, in := range o.Ports {
 		field := index("ports", i)
-		var out mesh.SlicePort
-		if in.Name != nil {
-			out.Name = *in.Name
-		}
+		out := mesh.SlicePort{Name: value(in.Name)}
 		if names[out.Name] {
 			p.add(field+".name", "%q is the name of an earlier port", out.Name)
 			continue
@@ -51,17 +47,11 @@ func slicePorts(o *discoveryv1.EndpointSlice, p *problems) []mesh.SlicePort {
 			}
 			out.Port = n
 		}
-		var proto corev1.Protocol
-		if in.Protocol != nil {
-			proto = *in.Protocol
-		}
 		var ok bool
-		if out.Protocol, ok = protocol(proto, field+".protocol", p); !ok {
+		if out.Protocol, ok = protocol(value(in.Protocol), field+".protocol", p); !ok {
 			continue
 		}
-		if in.AppProtocol != nil {
-			out.AppProtocol = appProtocol(*in.AppProtocol, field+".appProtocol", p)
-		}
+		out.AppProtocol = appProtocol(value(in.AppProtocol), field+".appProtocol", p)
 		names[out.Name] = true
 		ports = append(ports, out)
 	}
@@ -140,9 +130,10 @@ func clone(b *bool) *bool {
 	return new(*b)
 }
 
-func value(s *string) string {
-	if s == nil {
-		return ""
+// value gives what p points to, or the zero value for nil.
+func value[T any](p *T) T {
+	if p == nil {
+		return *new(T)
 	}
-	return *s
+	return *p
 }

@@ -15,14 +15,13 @@ type pair struct {
 	cluster string
 }
 
-// held says why a report has to wait, or was dropped; also the metrics' label.
-type held string
+// deferral says why a report has to wait; also the metric's label.
+type deferral string
 
 const (
-	heldBackOff    held = "back-off"    // the node was sent this cluster just now
-	heldNodeBudget held = "node-budget" // the node's reports cause too much
-	heldReadBudget held = "read-budget" // too many live reads in all
-	overflow       held = "overflow"    // no room to remember it
+	backOff    deferral = "back-off"    // the node was sent this cluster just now
+	nodeBudget deferral = "node-budget" // the node's reports cause too much
+	readBudget deferral = "read-budget" // too many live reads in all
 )
 
 // core decides. It is pure: time comes in as now, what is to be done goes out
@@ -49,8 +48,9 @@ type effects struct {
 	resend   []pair
 	read     []mesh.Key
 	findings []finding
-	deferred []held
-	dropped  []held
+	deferred []deferral
+	// dropped counts the reports that there was no room to remember.
+	dropped int
 }
 
 // finding is a verdict on a report.
@@ -94,7 +94,7 @@ type outcome struct {
 type delayed struct {
 	report Report
 	due    time.Time
-	why    held
+	why    deferral
 }
 
 func newCore(l Limits, now time.Time) *core {
@@ -123,7 +123,7 @@ func (c *core) judge(now time.Time, r Report, h Holding, service mesh.Key, hasSe
 	p := r.pair()
 	m := c.remember(now, p)
 	if m == nil {
-		c.out.dropped = append(c.out.dropped, overflow)
+		c.out.dropped++
 		return
 	}
 	if d, ok := c.later[p]; ok {
@@ -145,7 +145,7 @@ func (c *core) judge(now time.Time, r Report, h Holding, service mesh.Key, hasSe
 // judgeAgain is judge for a report that had to wait. A node that caught up
 // since its resend is healed: its old failures say nothing about what it holds now.
 func (c *core) judgeAgain(now time.Time, d delayed, h Holding, service mesh.Key, hasService bool) {
-	if d.why == heldBackOff && !h.Behind {
+	if d.why == backOff && !h.Behind {
 		return
 	}
 	c.judge(now, d.report, h, service, hasService)
@@ -160,12 +160,12 @@ func (c *core) nodeBehind(now time.Time, m *pairState, r Report, service mesh.Ke
 		return
 	}
 	if now.Before(m.resendAfter) {
-		c.postpone(r, m.resendAfter, heldBackOff)
+		c.postpone(r, m.resendAfter, backOff)
 		return
 	}
 	n := c.nodes[r.Node]
 	if !n.budget.take(now) {
-		c.postpone(r, now.Add(n.budget.wait(now)), heldNodeBudget)
+		c.postpone(r, now.Add(n.budget.wait(now)), nodeBudget)
 		return
 	}
 	m.resendAfter = now.Add(min(c.limits.MaxResendBackOff, c.limits.ResendBackOff<<min(m.resends, 16)))
@@ -194,7 +194,7 @@ func (c *core) verify(now time.Time, r Report, service mesh.Key) {
 	if !s.reading && !s.queued {
 		n := c.nodes[r.Node]
 		if !n.budget.take(now) {
-			c.postpone(r, now.Add(n.budget.wait(now)), heldNodeBudget)
+			c.postpone(r, now.Add(n.budget.wait(now)), nodeBudget)
 			return
 		}
 		s.queued, s.counted = true, false
@@ -216,7 +216,7 @@ func (c *core) start(now time.Time) {
 	for _, service := range c.queue {
 		if s := c.services[service]; !s.counted {
 			s.counted = true
-			c.out.deferred = append(c.out.deferred, heldReadBudget)
+			c.out.deferred = append(c.out.deferred, readBudget)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestNodeBehindIsResentWithBackOff(t *testing.T) {
 	c.judge(t0.Add(100*time.Millisecond), failure("a", dead), behind, echo, true)
 	out = c.take()
 	expect(t, "resends within the back-off", len(out.resend), 0)
-	expect(t, "deferred", out.deferred, []held{heldBackOff})
+	expect(t, "deferred", out.deferred, []deferral{backOff})
 	if wait, ok := c.next(t0.Add(100 * time.Millisecond)); !ok || wait != 900*time.Millisecond {
 		t.Errorf("next: %v %v", wait, ok)
 	}
@@ -186,7 +186,7 @@ func TestReadBudget(t *testing.T) {
 	c.start(t0)
 	out := c.take()
 	expect(t, "reads at once", out.read, []mesh.Key{{Name: "0"}, {Name: "1"}})
-	expect(t, "deferred", out.deferred, []held{heldReadBudget, heldReadBudget})
+	expect(t, "deferred", out.deferred, []deferral{readBudget, readBudget})
 	if wait, ok := c.next(t0); !ok || wait != time.Second {
 		t.Errorf("next: %v %v", wait, ok)
 	}
@@ -203,11 +203,11 @@ func TestMemoryIsBoundedAndForgotten(t *testing.T) {
 		r.Cluster = fmt.Sprint(i)
 		c.judge(t0, r, Holding{}, mesh.Key{}, false)
 	}
-	expect(t, "dropped of one node", len(c.take().dropped), 7)
+	expect(t, "dropped of one node", c.take().dropped, 7)
 	for i := range 4 {
 		c.judge(t0, failure(mesh.NodeID(fmt.Sprint(i)), dead), Holding{}, mesh.Key{}, false)
 	}
-	expect(t, "dropped in all", len(c.take().dropped), 2)
+	expect(t, "dropped in all", c.take().dropped, 2)
 	later := t0.Add(time.Hour)
 	c.judge(later, failure("z", dead), Holding{}, mesh.Key{}, false)
 	expect(t, "pairs left", len(c.pairs), 1)
@@ -361,7 +361,7 @@ func TestForgettingANodeDoesNotFillItsBudget(t *testing.T) {
 	c.judge(t0.Add(10*time.Minute), failure("a", dead), behind, echo, true)
 	out := c.take()
 	expect(t, "resends", len(out.resend), 1)
-	expect(t, "deferred", out.deferred, []held{heldNodeBudget})
+	expect(t, "deferred", out.deferred, []deferral{nodeBudget})
 	// When the budget is full again, nothing is left of the node.
 	c.due(t0.Add(3 * time.Hour))
 	c.judge(t0.Add(3*time.Hour), failure("b", dead), Holding{}, mesh.Key{}, false)

@@ -7,7 +7,7 @@ import (
 )
 
 // postpone keeps r until due. Its pair is remembered, so there is room.
-func (c *core) postpone(r Report, due time.Time, why held) {
+func (c *core) postpone(r Report, due time.Time, why deferral) {
 	c.later[r.pair()] = delayed{report: r, due: due, why: why}
 	if c.nextDue.IsZero() || due.Before(c.nextDue) {
 		c.nextDue = due

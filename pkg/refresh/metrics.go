@@ -1,10 +1,11 @@
 package refresh
 
 import (
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
+
+// overflow is the one reason for which a report is dropped: too many wait, or are remembered.
+const overflow = "overflow"
 
 type metrics struct {
 	verdicts *prometheus.CounterVec
@@ -35,10 +36,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, v := range verdicts {
 		m.verdicts.WithLabelValues(string(v))
 	}
-	for _, h := range [...]held{heldBackOff, heldNodeBudget, heldReadBudget} {
+	for _, h := range [...]deferral{backOff, nodeBudget, readBudget} {
 		m.deferred.WithLabelValues(string(h))
 	}
-	m.dropped.WithLabelValues(string(overflow))
+	m.dropped.WithLabelValues(overflow)
 	if reg != nil {
 		reg.MustRegister(m.verdicts, m.reads, m.deferred, m.dropped)
 	}
@@ -53,38 +54,5 @@ func (m *metrics) count(out effects) {
 	for _, h := range out.deferred {
 		m.deferred.WithLabelValues(string(h)).Inc()
 	}
-	for _, h := range out.dropped {
-		m.dropped.WithLabelValues(string(h)).Inc()
-	}
-}
-
-// addresses gives the endpoints as one text for the log, the first few by name.
-func addresses(failures []EndpointFailure) string {
-	const named = 8
-	var b strings.Builder
-	for i, f := range failures {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		if i == named {
-			b.WriteString("…")
-			break
-		}
-		if f.Address.IsValid() {
-			b.WriteString(f.Address.String())
-		} else {
-			b.WriteString("unknown")
-		}
-	}
-	return b.String()
-}
-
-// connectFailures is the larger of what the locality counts and what the endpoints add up to: a
-// client that reports both reports the same dials twice.
-func (r Report) connectFailures() uint64 {
-	var n uint64
-	for _, f := range r.Endpoints {
-		n = plus(n, f.ConnectFailed)
-	}
-	return max(n, r.FailConnects)
+	m.dropped.WithLabelValues(overflow).Add(float64(out.dropped))
 }

@@ -2,6 +2,7 @@ package refresh
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ func (r *Refresher) Submit(report Report) {
 		return
 	}
 	if !r.inbox.put(report.trim()) {
-		r.metrics.dropped.WithLabelValues(string(overflow)).Inc()
+		r.metrics.dropped.WithLabelValues(overflow).Inc()
 	}
 }
 
@@ -148,6 +149,27 @@ func (r *Refresher) say(f finding) {
 		facts = append(facts, "reason", f.reason)
 	}
 	r.log.Log(level, "failures reported", facts...)
+}
+
+// addresses gives the endpoints as one text for the log, the first few by name.
+func addresses(failures []EndpointFailure) string {
+	const named = 8
+	var b strings.Builder
+	for i, f := range failures {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if i == named {
+			b.WriteString("…")
+			break
+		}
+		if f.Address.IsValid() {
+			b.WriteString(f.Address.String())
+		} else {
+			b.WriteString("unknown")
+		}
+	}
+	return b.String()
 }
 
 // inbox is where Submit leaves reports and Run finds them.

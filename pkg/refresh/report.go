@@ -79,6 +79,16 @@ func (r Report) add(other Report) Report {
 	return r
 }
 
+// connectFailures is the larger of what the locality counts and what the endpoints add up to: a
+// client that reports both reports the same dials twice.
+func (r Report) connectFailures() uint64 {
+	var n uint64
+	for _, f := range r.Endpoints {
+		n = plus(n, f.ConnectFailed)
+	}
+	return max(n, r.FailConnects)
+}
+
 // plus is a sum that stays at its maximum: counts are clients' claims, and one
 // that wraps to 0 would look like health.
 func plus(a, b uint64) uint64 {

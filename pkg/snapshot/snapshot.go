@@ -3,7 +3,6 @@ package snapshot
 import (
 	"hash/maphash"
 	"iter"
-	"maps"
 	"sort"
 	"time"
 
@@ -13,18 +12,20 @@ import (
 // Snapshot is all resources at one generation. Immutable.
 type Snapshot struct {
 	generation mesh.Generation
-	at         time.Time
 	types      map[mesh.Type]*collection
 }
 
 // Generation counts the changes up to this snapshot.
 func (s *Snapshot) Generation() mesh.Generation { return s.generation }
 
-// At is when the snapshot was published; zero for the empty one.
-func (s *Snapshot) At() time.Time { return s.at }
-
-// Types gives every type that has or had a resource, unordered.
-func (s *Snapshot) Types() iter.Seq[mesh.Type] { return maps.Keys(s.types) }
+// Resource gives a resource as it was published, and false where there is none.
+func (s *Snapshot) Resource(name mesh.ResourceName) (mesh.Resource, bool) {
+	e := s.types[name.Type].entry(mesh.Intern(name.Name))
+	if e == nil {
+		return mesh.Resource{}, false
+	}
+	return e.res, true
+}
 
 const shards = 256
 
@@ -56,14 +57,16 @@ type change struct {
 	// shapedBy, seenBy: what of the resource before depended on the view.
 	shapedBy mesh.ViewFields
 	seenBy   mesh.ListenerKind
-	at       time.Time
-	cause    mesh.Cause
+	// static: the resource before was static, and seen instead of a node's own.
+	static bool
+	at     time.Time
+	cause  mesh.Cause
 }
 
 // from notes what the resource was before.
 func (c *change) from(e *entry) {
 	c.was, c.wasShapes = e.base.Version, e.versions()
-	c.shapedBy, c.seenBy = e.res.ShapedBy, e.res.For
+	c.shapedBy, c.seenBy, c.static = e.res.ShapedBy, e.res.For, e.res.Static
 }
 
 // unknown is the version of a form that nobody had asked for when it went: a
@@ -129,50 +132,4 @@ func (c *collection) last(name mesh.Name) *change {
 		}
 	}
 	return nil
-}
-
-// draft is a collection being changed by Publish.
-type draft struct {
-	*collection
-	copied [shards]bool
-}
-
-func (c *collection) draft() *draft {
-	if c == nil {
-		return &draft{collection: &collection{}}
-	}
-	next := *c
-	return &draft{collection: &next}
-}
-
-func (d *draft) shard(name mesh.Name) map[mesh.Name]*entry {
-	i := shardOf(name)
-	if !d.copied[i] {
-		d.copied[i] = true
-		if d.shards[i] = maps.Clone(d.shards[i]); d.shards[i] == nil {
-			d.shards[i] = make(map[mesh.Name]*entry)
-		}
-	}
-	return d.shards[i]
-}
-
-func (d *draft) put(e *entry) {
-	shard := d.shard(e.name)
-	if shard[e.name] == nil {
-		d.count++
-	}
-	shard[e.name] = e
-}
-
-func (d *draft) remove(name mesh.Name) {
-	delete(d.shard(name), name)
-	d.count--
-}
-
-func (d *draft) record(c change, limit int) {
-	d.log = append(d.log, c)
-	if over := len(d.log) - limit; over > 0 {
-		d.floor = d.log[over-1].generation
-		d.log = d.log[over:]
-	}
 }

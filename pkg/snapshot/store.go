@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,52 +52,19 @@ func (s *Store) View(key mesh.View) View { return View{snap: s.current.Load(), k
 // is no new generation and the result is false. Only one goroutine may publish.
 func (s *Store) Publish(u mesh.Update, at time.Time) (*Snapshot, bool) {
 	old := s.current.Load()
-	g := old.generation + 1
-	drafts := make(map[mesh.Type]*draft)
-	of := func(t mesh.Type) *draft {
-		if drafts[t] == nil {
-			drafts[t] = old.types[t].draft()
-		}
-		return drafts[t]
-	}
-	var changed []mesh.ResourceName
+	p := &publication{store: s, old: old, generation: old.generation + 1, at: at, drafts: make(map[mesh.Type]*draft)}
 	for _, r := range u.Put {
-		d, e := of(r.Type), newEntry(r, g, at)
-		line := change{generation: g, name: e.name, at: at, cause: r.Cause}
-		if was := d.entry(e.name); was != nil {
-			if !e.follow(was, s.wanted(r.ShapedBy)) {
-				continue
-			}
-			line.from(was)
-		}
-		d.put(e)
-		d.record(line, s.logLimit)
-		changed = append(changed, mesh.ResourceName{Type: r.Type, Name: r.Name})
+		p.put(r)
 	}
 	for _, r := range u.Remove {
-		d, name := of(r.Type), mesh.Intern(r.Name)
-		was := d.entry(name)
-		if was == nil {
-			continue
-		}
-		d.remove(name)
-		line := change{generation: g, name: name, at: at, cause: r.Cause}
-		line.from(was)
-		d.record(line, s.logLimit)
-		changed = append(changed, r.ResourceName)
+		p.remove(r)
 	}
-	if len(changed) == 0 {
+	if len(p.changed) == 0 {
 		return old, false
 	}
-	next := &Snapshot{generation: g, at: at, types: maps.Clone(old.types)}
-	if next.types == nil {
-		next.types = make(map[mesh.Type]*collection)
-	}
-	for t, d := range drafts {
-		next.types[t] = d.collection
-	}
+	next := p.snapshot()
 	s.current.Store(next)
-	s.wake(changed)
+	s.wake(p.changed)
 	return next, true
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,15 @@ import (
 // callTimeout bounds one call.
 const callTimeout = 3 * time.Second
 
+const (
+	// soon is how long anything may take that nothing stands in the way of. It is
+	// long, for busy machines, and shorter than the 15 s after which Envoy and gRPC
+	// clients give up waiting for a resource.
+	soon = 10 * time.Second
+	// startTime is how long a client may take from its start to its first answered call.
+	startTime = 30 * time.Second
+)
+
 // client is one real client of a control plane.
 type client struct {
 	// name is its node id.
@@ -26,8 +36,8 @@ type client struct {
 	agent string
 	// protocol is delta or sotw.
 	protocol string
-	// call calls a service of the default namespace, port 8080, once, and gives
-	// the name of the backend that answered.
+	// call calls a service of the default namespace once, NAME for port 8080 or
+	// NAME:PORT, and gives the name of the backend that answered.
 	call func(service string) (string, error)
 	// envoy is nil for gRPC clients.
 	envoy *envoy
@@ -51,8 +61,19 @@ func startAll(t *testing.T, xdsAddress string) []client {
 // target is a service's name for gRPC.
 func target(service string) string { return "xds:///" + clusterName(service) }
 
-// clusterName is the name of a service's four resources.
-func clusterName(service string) string { return service + ".default.svc.cluster.local:8080" }
+// clusterName is the name of a service's four resources. The service may have
+// its port with it, which is 8080 otherwise.
+func clusterName(service string) string {
+	name, port := nameAndPort(service)
+	return name + ".default.svc.cluster.local:" + port
+}
+
+func nameAndPort(service string) (name, port string) {
+	if name, port, ok := strings.Cut(service, ":"); ok {
+		return name, port
+	}
+	return service, "8080"
+}
 
 func grpcBootstrap(t *testing.T, id, xdsAddress string) []byte {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
@@ -40,7 +39,7 @@ func startEnvoy(t *testing.T, o bootstrap.Options) *envoy {
 	adminFile := filepath.Join(filepath.Dir(file), "admin")
 	e.log = start(t, exec.Command(binary, "--config-path", file, "--admin-address-path", adminFile,
 		"--concurrency", "1", "--disable-hot-restart", "--log-level", "info"))
-	meshtest.Until(t, 20*time.Second, "Envoy's admin up", func() bool {
+	meshtest.Until(t, startTime, "Envoy's admin up", func() bool {
 		content, err := os.ReadFile(adminFile)
 		e.admin = string(content)
 		return err == nil && strings.Contains(e.admin, ":")
@@ -80,7 +79,8 @@ func (e *envoy) conn(service string) (*grpc.ClientConn, error) {
 	if conn := e.conns[service]; conn != nil {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+e.outbound, grpc.WithAuthority(service+".default:8080"),
+	name, port := nameAndPort(service)
+	conn, err := grpc.NewClient("passthrough:///"+e.outbound, grpc.WithAuthority(name+".default:"+port),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err == nil {
 		e.conns[service] = conn

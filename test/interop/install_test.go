@@ -91,7 +91,7 @@ func (i *tool) installed() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(temporary)
+	defer func() { _ = os.RemoveAll(temporary) }() // renamed by then, or of no use
 	ctx, cancel := context.WithTimeout(context.Background(), installTime)
 	defer cancel()
 	if err := i.install(ctx, from, temporary); err != nil {

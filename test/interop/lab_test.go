@@ -171,10 +171,10 @@ func edit[M proto.Message](t *testing.T, l *lab, kind mesh.Type, name string, m 
 	}
 	f(m)
 	r := resource(t, kind, name, m)
-	switch kind {
-	case mesh.TypeListener:
+	if kind == mesh.TypeListener {
 		r.For = mesh.ListenersAPI
-	case mesh.TypeCluster:
+	}
+	if kind == mesh.TypeCluster {
 		r.FollowedBy = []mesh.ResourceName{{Type: mesh.TypeEndpoint, Name: name}}
 	}
 	return r
@@ -230,7 +230,7 @@ func nack(n ack.Node, kind mesh.Type) *ack.Nack {
 // client's own words: the message holds each of parts.
 func (l *lab) wantNack(t *testing.T, c client, kind mesh.Type, name string, parts ...string) {
 	t.Helper()
-	l.wantState(t, c, ack.Rejected, 10*time.Second)
+	l.wantState(t, c, ack.Rejected, soon)
 	refused := nack(l.node(t, c), kind)
 	if refused == nil {
 		t.Fatalf("no refusal of a %s: %+v", kind.Short(), l.node(t, c))

@@ -14,7 +14,7 @@ import (
 func TestLife(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	l := &life{world: w, top: t, loads: make(map[string]*load)}
+	l := &life{world: w, loads: make(map[string]*load)}
 	for _, name := range []string{"one", "two", "three"} {
 		address, _ := startEcho(t, name)
 		l.backends = append(l.backends, address)
@@ -43,8 +43,6 @@ func TestLife(t *testing.T) {
 
 type life struct {
 	*world
-	// top is the test that the loads end with.
-	top *testing.T
 	// backends are the addresses of one, two and three.
 	backends []string
 	loads    map[string]*load
@@ -60,14 +58,9 @@ func (l *life) answers(t *testing.T, c client, name string, d time.Duration) {
 func (l *life) begin(t *testing.T) {
 	t.Helper()
 	l.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, 20*time.Second, "answered by one", func() bool {
-			answer, err := c.call("echo")
-			return err == nil && answer == "one"
-		})
-		l.wantFresh(t, c, 5*time.Second)
-		if answer, err := c.call("doomed"); err != nil || answer != "three" {
-			t.Errorf("doomed: %s, %v", answer, err)
-		}
+		wantAnswer(t, c, "echo", "one", startTime)
+		l.wantFresh(t, c, soon)
+		wantAnswer(t, c, "doomed", "three", soon)
 	})
 }
 
@@ -76,11 +69,11 @@ func (l *life) change(t *testing.T) {
 	for _, c := range l.clients {
 		l.loads[c.name] = startLoad(l.top, c, "echo")
 	}
-	l.each(t, func(t *testing.T, c client) { l.answers(t, c, "one", 5*time.Second) })
+	l.each(t, func(t *testing.T, c client) { l.answers(t, c, "one", soon) })
 	l.service("echo", l.backends[1])
 	l.each(t, func(t *testing.T, c client) {
-		l.answers(t, c, "two", 2*time.Second)
-		l.wantFresh(t, c, 2*time.Second)
+		l.answers(t, c, "two", soon)
+		l.wantFresh(t, c, soon)
 		l.loads[c.name].wantNoFailure(t)
 	})
 }
@@ -90,13 +83,13 @@ func (l *life) replace(t *testing.T) {
 	two, three := l.backends[1], l.backends[2]
 	l.service("echo", two, three)
 	l.each(t, func(t *testing.T, c client) {
-		l.answers(t, c, "three", 5*time.Second)
-		l.answers(t, c, "two", 5*time.Second)
+		l.answers(t, c, "three", soon)
+		l.answers(t, c, "two", soon)
 	})
 	l.service("echo", three)
 	l.each(t, func(t *testing.T, c client) {
-		l.wantFresh(t, c, 5*time.Second)
-		l.answers(t, c, "three", 2*time.Second)
+		l.wantFresh(t, c, soon)
+		l.answers(t, c, "three", soon)
 		l.loads[c.name].wantNoFailure(t)
 	})
 }
@@ -110,11 +103,8 @@ func (l *life) added(t *testing.T) {
 	})
 	l.service("late", l.backends[0])
 	l.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, 5*time.Second, "answered by one", func() bool {
-			answer, err := c.call("late")
-			return err == nil && answer == "one"
-		})
-		l.wantFresh(t, c, 5*time.Second)
+		wantAnswer(t, c, "late", "one", soon)
+		l.wantFresh(t, c, soon)
 		l.loads[c.name].wantNoFailure(t)
 	})
 }
@@ -123,15 +113,15 @@ func (l *life) deleted(t *testing.T) {
 	t.Helper()
 	l.manifests.Remove("doomed")
 	l.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, 5*time.Second, "refused", func() bool {
+		meshtest.Until(t, soon, "refused", func() bool {
 			_, err := c.call("doomed")
 			return err != nil
 		})
-		l.wantFresh(t, c, 5*time.Second)
+		l.wantFresh(t, c, soon)
 	})
 	l.service("doomed", l.backends[1])
 	l.each(t, func(t *testing.T, c client) {
-		l.wantFresh(t, c, 5*time.Second)
+		l.wantFresh(t, c, soon)
 		l.loads[c.name].wantNoFailure(t)
 		if c.name == "grpc-node" {
 			// grpc-js-xds 1.14.1 keeps the bytes of a deleted resource and takes equal
@@ -142,10 +132,7 @@ func (l *life) deleted(t *testing.T) {
 			}
 			return
 		}
-		meshtest.Until(t, 5*time.Second, "answered again", func() bool {
-			answer, err := c.call("doomed")
-			return err == nil && answer == "two"
-		})
+		wantAnswer(t, c, "doomed", "two", soon)
 	})
 }
 
@@ -157,7 +144,7 @@ func (l *life) quiet(t *testing.T) {
 		meshtest.Until(t, 2*meshtest.Policy.ProbeInterval, "probed, and the probe acknowledged", func() bool {
 			return probed(l.node(t, c).History, began)
 		})
-		l.wantFresh(t, c, time.Second)
+		l.wantFresh(t, c, soon)
 		if n := l.node(t, c); n.Resets != 0 {
 			t.Errorf("%d resets", n.Resets)
 		}
@@ -179,7 +166,7 @@ func (l *life) restart(t *testing.T) {
 	l.down()
 	l.up(t)
 	l.each(t, func(t *testing.T, c client) {
-		l.wantFresh(t, c, 20*time.Second)
+		l.wantFresh(t, c, soon)
 		l.loads[c.name].wantNoFailure(t)
 		if c.protocol != "delta" {
 			return // a SotW stream is always answered
@@ -225,14 +212,11 @@ func (l *life) outage(t *testing.T) {
 	l.each(t, func(t *testing.T, c client) {
 		l.answers(t, c, "one", patience)
 		l.loads[c.name].wantNoFailure(t)
-		meshtest.Until(t, patience, "answered by the new service", func() bool {
-			answer, err := c.call("new")
-			return err == nil && answer == "two"
-		})
+		wantAnswer(t, c, "new", "two", patience)
 		meshtest.Until(t, patience, "the deleted service is refused", func() bool {
 			_, err := c.call("doomed")
 			return err != nil
 		})
-		l.wantFresh(t, c, 5*time.Second)
+		l.wantFresh(t, c, soon)
 	})
 }

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -10,9 +11,10 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The tests mostly wait, for other processes and their timers: all at once, whatever the number of cores.
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		os.Stderr.WriteString(err.Error() + "\n")
+	// The tests mostly wait, for other processes and their timers, so several run
+	// at once whatever the number of cores; too many would starve each other.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)

@@ -22,8 +22,8 @@ func startNackClients(t *testing.T) (l *lab, clients []client, one string) {
 	l.service("echo", one)
 	clients = startAll(t, l.address)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", 20*time.Second)
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		wantAnswer(t, c, "echo", "one", startTime)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	return l, clients, one
 }
@@ -68,14 +68,14 @@ func TestRefusedAssignment(t *testing.T) {
 	}
 	l.wantQuiet(t, clients)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", time.Second)
-		l.wantState(t, c, ack.Rejected, time.Second)
+		wantAnswer(t, c, "echo", "one", soon)
+		l.wantState(t, c, ack.Rejected, soon)
 	}
 	two, _ := startEcho(t, "two")
 	l.service("echo", two)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "two", 5*time.Second)
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		wantAnswer(t, c, "echo", "two", soon)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestRefusedCluster(t *testing.T) {
 	l, clients, one := startNackClients(t)
 	l.service("other", one)
 	for _, c := range clients {
-		wantAnswer(t, c, "other", "one", 10*time.Second)
+		wantAnswer(t, c, "other", "one", soon)
 	}
 	name := clusterName("echo")
 	good := edit(t, l, mesh.TypeCluster, name, &clusterv3.Cluster{}, func(*clusterv3.Cluster) {})
@@ -135,12 +135,12 @@ func TestRefusedCluster(t *testing.T) {
 	l.restart()
 	for _, c := range clients {
 		l.wantNack(t, c, mesh.TypeCluster, name)
-		wantAnswer(t, c, "echo", "one", time.Second)
-		wantAnswer(t, c, "other", "one", time.Second)
+		wantAnswer(t, c, "echo", "one", soon)
+		wantAnswer(t, c, "other", "one", soon)
 	}
 	l.publish(good)
 	for _, c := range clients {
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
-		wantAnswer(t, c, "echo", "one", time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
+		wantAnswer(t, c, "echo", "one", soon)
 	}
 }

@@ -23,8 +23,8 @@ func startEnvoyLab(t *testing.T) (l *lab, clients []client) {
 		clients = append(clients, s(t, l.address))
 	}
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "one", 10*time.Second)
-		l.wantState(t, c, ack.Fresh, 5*time.Second)
+		wantAnswer(t, c, "echo", "one", startTime)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	return l, clients
 }
@@ -48,12 +48,12 @@ func TestEnvoyWarmsForLong(t *testing.T) {
 	l, clients := startEnvoyLab(t)
 	l.publish(namesake(t, l, "warming", "nobody has it"))
 	pending := clients[1]
-	l.wantState(t, pending, ack.Pending, time.Second)
+	l.wantState(t, pending, ack.Pending, soon)
 	two, _ := startEcho(t, "two")
 	began := time.Now()
 	l.service("echo", two)
 	for _, c := range clients {
-		wantAnswer(t, c, "echo", "two", time.Second)
+		wantAnswer(t, c, "echo", "two", soon)
 	}
 	if warming := pending.envoy.stat(t, "cluster_manager.warming_clusters"); warming != "1" {
 		t.Errorf("%s clusters are warming, want 1: the test shows nothing", warming)
@@ -92,9 +92,9 @@ func TestEnvoySharedServiceName(t *testing.T) {
 	}
 	l.publish(resource(t, mesh.TypeRoute, "outbound", route))
 	for _, c := range clients {
-		wantAnswer(t, c, "a", "one", 3*time.Second)
-		wantAnswer(t, c, "b", "one", 3*time.Second)
-		l.wantState(t, c, ack.Fresh, time.Second)
+		wantAnswer(t, c, "a", "one", soon)
+		wantAnswer(t, c, "b", "one", soon)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	changed := namesake(t, l, "b", shared)
 	var m clusterv3.Cluster
@@ -105,16 +105,16 @@ func TestEnvoySharedServiceName(t *testing.T) {
 	changed.Body = resource(t, mesh.TypeCluster, "b", &m).Body
 	l.publish(changed)
 	for _, c := range clients {
-		meshtest.Until(t, 3*time.Second, "the change in effect", func() bool {
+		meshtest.Until(t, soon, "the change in effect", func() bool {
 			return strings.Contains(meshtest.Get(t, c.envoy.admin, "/config_dump?resource=dynamic_active_clusters"), `"connect_timeout": "7s"`)
 		})
-		l.wantState(t, c, ack.Fresh, time.Second)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 	two, _ := startEcho(t, "two")
 	l.service("echo", two)
 	for _, c := range clients {
-		wantAnswer(t, c, "a", "two", 3*time.Second)
-		wantAnswer(t, c, "b", "two", 3*time.Second)
-		l.wantState(t, c, ack.Fresh, time.Second)
+		wantAnswer(t, c, "a", "two", soon)
+		wantAnswer(t, c, "b", "two", soon)
+		l.wantState(t, c, ack.Fresh, soon)
 	}
 }

@@ -19,6 +19,8 @@ import (
 // world is a control plane over manifests, which can be taken away and brought
 // back on the same port, and its clients.
 type world struct {
+	// top is the whole test; what is started in a subtest and outlives it ends with it.
+	top       *testing.T
 	manifests *meshtest.Manifests
 	control   *meshtest.Control
 	clients   []client
@@ -31,7 +33,7 @@ type world struct {
 // newWorld starts a control plane. edit may change its configuration, and may be nil.
 func newWorld(t *testing.T, edit func(*controlplane.Config)) *world {
 	t.Helper()
-	w := &world{manifests: meshtest.NewManifests(t), address: "127.0.0.1:0", edit: edit}
+	w := &world{top: t, manifests: meshtest.NewManifests(t), address: "127.0.0.1:0", edit: edit}
 	w.up(t)
 	t.Cleanup(w.down)
 	return w

@@ -102,6 +102,7 @@ func (r *relay) loses(m *discoveryv3.DeltaDiscoveryResponse) bool {
 			return true
 		}
 		r.endpoints.Add(n)
+	default: // not counted
 	}
 	return false
 }

@@ -19,6 +19,7 @@ func Age(now, at time.Time) string {
 	}
 }
 
+// ageOf is Age of a time that may be missing: nil is "never".
 func ageOf(now time.Time, at *time.Time) string {
 	if at == nil {
 		return "never"

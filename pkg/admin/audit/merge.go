@@ -23,9 +23,6 @@ type Merged struct {
 	Envoys []Inspected `json:"envoys,omitempty"`
 }
 
-// maxHistory is how many events of a merged node are kept, as one server keeps them.
-const maxHistory = 32
-
 // Merge makes one audit of several. A node that several servers know is there
 // once: in the worst state of those that it is connected to (it is
 // disconnected only if no server has it), with its newest confirmation, the
@@ -61,34 +58,13 @@ func Merge(audits []ack.Audit) Merged {
 	if m.Server.Problems == nil {
 		m.Server.Problems = []mesh.Problem{} // [] in JSON, not null
 	}
-	m.Summary = summarise(m.Nodes)
+	m.Summary = ack.Summarize(m.Nodes)
 	return m
-}
-
-func summarise(nodes []ack.Node) ack.Summary {
-	s := ack.Summary{Nodes: len(nodes)}
-	for _, n := range nodes {
-		switch n.State {
-		case ack.Fresh:
-			s.Fresh++
-		case ack.Pending:
-			s.Pending++
-		case ack.Stale:
-			s.Stale++
-		case ack.Rejected:
-			s.Rejected++
-		case ack.Disconnected:
-			s.Disconnected++
-		}
-	}
-	return s
 }
 
 func mergeServers(a, b ack.ServerStatus) ack.ServerStatus {
 	problems := slices.Concat(a.Problems, b.Problems)
-	slices.SortFunc(problems, func(x, y mesh.Problem) int {
-		return cmp.Or(cmp.Compare(x.Object, y.Object), cmp.Compare(x.Field, y.Field), cmp.Compare(x.Reason, y.Reason))
-	})
+	slices.SortFunc(problems, mesh.Problem.Compare)
 	return ack.ServerStatus{
 		Instance:         joined(a.Instance, b.Instance, ", "),
 		Build:            joined(a.Build, b.Build, ", "),
@@ -128,7 +104,7 @@ func mergeNodes(a, b ack.Node) ack.Node {
 	m.Active = a.Active && (b.Active || b.State == ack.Disconnected)
 	m.History = slices.Concat(a.History, b.History)
 	slices.SortStableFunc(m.History, func(x, y ack.Event) int { return x.At.Compare(y.At) })
-	m.History = m.History[max(0, len(m.History)-maxHistory):]
+	m.History = m.History[max(0, len(m.History)-ack.HistoryLimit):]
 	if b.State != ack.Disconnected {
 		m.Types = slices.Concat(a.Types, b.Types)
 		m.Protocol = protocols(a.Protocol, b.Protocol)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -83,13 +84,9 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	for _, t := range n.Types {
 		behind += t.Behind
 	}
-	confirmed := "never"
-	if n.ConfirmedAt != nil {
-		confirmed = Age(now, *n.ConfirmedAt)
-	}
-	cells := []string{id, or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), confirmed}
+	cells := []string{id, cmp.Or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
 	if o.Output == Wide {
-		cells = append(cells, or(printable(n.Address), "-"), or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
+		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
 	}
 	text := printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {
@@ -103,13 +100,14 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 }
 
 // typeLines says what is wrong with one type of a node; in wide, how it is in any case.
+// A type without a short name goes by its message's.
 func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	kind := printable(t.Type)
+	kind := printable(strings.TrimPrefix(t.Type, "type.googleapis.com/"))
 	if o.Output == Wide {
 		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
-			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), or(printable(string(t.HeldVersion)), "nothing"), or(printable(string(t.CurrentVersion)), "nothing"))
+			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(printable(string(t.HeldVersion)), "nothing"), cmp.Or(printable(string(t.CurrentVersion)), "nothing"))
 	}
 	if n := t.Nack; n != nil {
 		add("    %s: refused version %s %s: %s", kind, printable(string(n.Version)), Age(now, n.At), printable(n.Message))
@@ -121,8 +119,8 @@ func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 		if i == maxBehind && o.Output != Wide {
 			break
 		}
-		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), or(printable(string(r.Held)), "nothing"),
-			or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
+		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), cmp.Or(printable(string(r.Held)), "nothing"),
+			cmp.Or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
 	}
 	shown := len(t.BehindResources)
 	if o.Output != Wide {
@@ -163,11 +161,4 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return "-"
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

@@ -167,6 +167,29 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestOtherTypes: a type that the mesh does not generate has no short name; people
+// see its message's name, programs the type URL.
+func TestOtherTypes(t *testing.T) {
+	const runtime = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
+	a := ack.Audit{Time: noon, Summary: ack.Summary{Nodes: 1, Rejected: 1}, Nodes: []ack.Node{{
+		ID: "n", State: ack.Rejected, Reason: runtime + ": no such layer", ConnectedAt: noon,
+		Types: []ack.TypeState{{Type: runtime, Subscribed: 1, Behind: 1, State: ack.Rejected, Nack: &ack.Nack{Version: "aa", At: noon, Message: "no such layer", Resources: []string{"rt"}}}},
+	}}}
+	for format, want := range map[string]string{
+		Table: "    envoy.service.runtime.v3.Runtime: refused version aa now: no such layer\n      refused: rt\n",
+		Wide:  "    envoy.service.runtime.v3.Runtime: rejected, 1 of 1 behind",
+		JSON:  `"type": "` + runtime + `"`,
+	} {
+		var b strings.Builder
+		if err := write(&b, Options{Output: format}, Merge([]ack.Audit{a})); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s lacks %q:\n%s", format, want, b.String())
+		}
+	}
+}
+
 func TestAge(t *testing.T) {
 	for _, tt := range []struct {
 		ago  time.Duration

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -72,11 +72,19 @@ type addressJSON struct {
 func (a addressJSON) String() string {
 	switch {
 	case a.Socket.Address != "":
-		return net.JoinHostPort(a.Socket.Address, strconv.Itoa(a.Socket.Port))
+		return hostPort(a.Socket.Address, a.Socket.Port)
 	case a.Pipe.Path != "":
 		return a.Pipe.Path
 	}
 	return internal(a.Internal.Listener, a.Internal.Endpoint)
+}
+
+// hostPort gives IP:PORT, an IPv6 address in brackets.
+func hostPort(ip string, port int) string {
+	if strings.Contains(ip, ":") {
+		ip = "[" + ip + "]"
+	}
+	return ip + ":" + strconv.Itoa(port)
 }
 
 func internal(listener, endpoint string) string { return "envoy://" + listener + "/" + endpoint }
@@ -130,7 +138,7 @@ func hostsOf(a *endpointv3.ClusterLoadAssignment) []host {
 func address(a *corev3.Address) string {
 	switch kind := a.GetAddress().(type) {
 	case *corev3.Address_SocketAddress:
-		return net.JoinHostPort(kind.SocketAddress.GetAddress(), strconv.Itoa(int(kind.SocketAddress.GetPortValue())))
+		return hostPort(kind.SocketAddress.GetAddress(), int(kind.SocketAddress.GetPortValue()))
 	case *corev3.Address_Pipe:
 		return kind.Pipe.GetPath()
 	case *corev3.Address_EnvoyInternalAddress:

@@ -30,7 +30,18 @@ type Listener struct {
 	Protocol string `json:"protocol"`
 }
 
-// Config is what the handlers show and do. Every field but Gatherer and Logger must be set.
+// State is whether the proxy is ready, and if not, why.
+type State string
+
+// The states, in the words of Envoy where it has them (admin.v3.ServerInfo.State).
+const (
+	Live              State = "LIVE"
+	Draining          State = "DRAINING"
+	PreInitializing   State = "PRE_INITIALIZING"
+	HealthcheckFailed State = "HEALTHCHECK_FAILED"
+)
+
+// Config is what the handlers show and do. Every field must be set.
 type Config struct {
 	NodeID, Version string
 	StartedAt       time.Time
@@ -39,9 +50,7 @@ type Config struct {
 	Listeners       []Listener
 	Gatherer        prometheus.Gatherer
 	Logger          hclog.Logger
-	// State is "LIVE", or why the proxy is not ready: "DRAINING",
-	// "PRE_INITIALIZING" or "HEALTHCHECK_FAILED".
-	State func() string
+	State           func() State
 	// Drain begins a drain; without grace listeners close at once.
 	Drain func(graceful bool)
 	// FailHealth makes readiness fail, or not any more.
@@ -99,7 +108,7 @@ func HealthHandler(c Config) http.Handler {
 
 func (c Config) ready(w http.ResponseWriter, _ *http.Request) {
 	state := c.State()
-	if state != "LIVE" {
+	if state != Live {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	fmt.Fprintln(w, state)

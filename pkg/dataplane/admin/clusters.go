@@ -88,7 +88,7 @@ func healthFlags(e endpoints.EndpointStatus) string {
 }
 
 // The JSON of Envoy's admin.v3.Clusters as far as it applies; numbers of 64
-// bits are strings there. What follows ejected_until in hostJSON is ours.
+// bits are strings there. hostJSON is ours from ejected_until on.
 type clustersJSON struct {
 	ClusterStatuses []clusterJSON `json:"cluster_statuses"`
 }

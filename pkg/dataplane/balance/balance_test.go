@@ -118,6 +118,19 @@ func TestSlowEndpointGetsLess(t *testing.T) {
 	}
 }
 
+// Requests one after another to two equal endpoints: the one that happened to be
+// faster by microseconds must not get nearly all of them.
+func TestEqualEndpointsShare(t *testing.T) {
+	entries := []balance.Entry{entry(1), entry(2)}
+	counts := simulation(balance.New(balance.LeastRequest, entries), entries, 10*time.Second, 10*time.Millisecond,
+		func(port uint16, at time.Duration) time.Duration {
+			return 300*time.Microsecond + time.Duration(port)*20*time.Microsecond + at%7*time.Microsecond
+		})
+	if counts[1] < 300 || counts[2] < 300 {
+		t.Errorf("of 1,000 requests %d and %d", counts[1], counts[2])
+	}
+}
+
 func TestRecoveredEndpointIsUsedAgain(t *testing.T) {
 	entries := []balance.Entry{entry(1), entry(2)}
 	late := 0

@@ -135,7 +135,11 @@ func (c costs) score(unasked float64) float64 {
 	return max(c.estimate, floor) * c.requests
 }
 
-// better tells whether c is less costly than o.
-func (c costs) better(o costs) bool {
-	return c.score(o.estimate) < o.score(c.estimate)
+// odds is the chance that c should have against o: by the inverse squares of
+// their scores. Equal endpoints share alike, one that is ten times slower gets
+// a hundredth. To take the better one every time would send nearly everything
+// to whichever of two equals was faster by microseconds last.
+func (c costs) odds(o costs) float64 {
+	mine, theirs := c.score(o.estimate), o.score(c.estimate)
+	return theirs * theirs / (mine*mine + theirs*theirs)
 }

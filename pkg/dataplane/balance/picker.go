@@ -137,8 +137,8 @@ func (t *tier) pick(policy Policy, r Request) int {
 	return t.powerOfTwo(r)
 }
 
-// powerOfTwo takes the better of two random endpoints (Mitzenmacher, "The Power
-// of Two Choices in Randomized Load Balancing").
+// powerOfTwo compares two random endpoints (Mitzenmacher, "The Power of Two
+// Choices in Randomized Load Balancing") and favours the better one.
 func (t *tier) powerOfTwo(r Request) int {
 	a := t.random(r, -1)
 	if a < 0 {
@@ -149,10 +149,10 @@ func (t *tier) powerOfTwo(r Request) int {
 		return a
 	}
 	ea, eb := &t.entries[a], &t.entries[b]
-	if eb.Load.costs(r.Now, eb.Weight).better(ea.Load.costs(r.Now, ea.Weight)) {
-		return b
+	if rand.Float64() < ea.Load.costs(r.Now, ea.Weight).odds(eb.Load.costs(r.Now, eb.Weight)) {
+		return a
 	}
-	return a
+	return b
 }
 
 // random gives an endpoint that was not tried and is not other, each alike, or -1.
@@ -183,51 +183,4 @@ func (t *tier) random(r Request, other int) int {
 
 func (t *tier) tried(j int, r Request) bool {
 	return slices.Contains(r.Tried, t.entries[j].EndpointKey)
-}
-
-// maxTurn bounds the order of round robin.
-const maxTurn = 1 << 12
-
-// weightedOrder spreads each entry's turns evenly over one round: the smooth
-// weighted round robin that nginx describes.
-func weightedOrder(in []Entry) []int {
-	total := int64(0)
-	weights := make([]int64, len(in))
-	for i, e := range in {
-		weights[i] = int64(max(e.Weight, 1))
-		total += weights[i]
-	}
-	if total > maxTurn {
-		scaled := int64(0)
-		for i := range weights {
-			weights[i] = max(weights[i]*maxTurn/total, 1)
-			scaled += weights[i]
-		}
-		total = scaled
-	}
-	d := weights[0]
-	for _, w := range weights {
-		d = gcd(d, w)
-	}
-	order := make([]int, 0, total/d)
-	current := make([]int64, len(in))
-	for range total / d {
-		best := 0
-		for i := range in {
-			current[i] += weights[i] / d
-			if current[i] > current[best] {
-				best = i
-			}
-		}
-		current[best] -= total / d
-		order = append(order, best)
-	}
-	return order
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

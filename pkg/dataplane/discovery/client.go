@@ -2,153 +2,16 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
-
-// UserAgent is the user_agent_name in the node message.
-const UserAgent = "freshmesh-dataplane"
-
-// Config is what New needs. Zero durations and counts take the defaults given.
-type Config struct {
-	// NodeID must be set; it is what the control plane's audit shows.
-	NodeID mesh.NodeID
-	// NodeCluster is node.cluster; may be empty.
-	NodeCluster string
-	// Namespace, Pod and KubernetesNode (the node that the pod runs on) become
-	// node metadata; may be empty.
-	Namespace, Pod, KubernetesNode string
-	// Region, Zone and SubZone become node.locality; may be empty.
-	Region, Zone, SubZone string
-	// Version is our own, sent as user_agent_version.
-	Version string
-
-	// Servers are addresses of the control plane, "host:port", at least one. The
-	// first is tried first; each failure to get an answer goes on to the next.
-	Servers []string
-	// DialOptions come after our own, which are plaintext, keepalive (10 s, 5 s) and the message limit.
-	DialOptions []grpc.DialOption
-	// Applier must be set.
-	Applier Applier
-	// Logger may be nil.
-	Logger hclog.Logger
-	// Registerer may be nil; then there are no metrics.
-	Registerer prometheus.Registerer
-	// StateDir holds the last good configuration; "" keeps none. It is created if missing.
-	StateDir string
-
-	// MaxAge is how old the control plane's word for a resource may become before it is asked again (5 min).
-	MaxAge time.Duration
-	// IdleTimeout is how long an unused cluster stays subscribed, unless pinned (1 h).
-	IdleTimeout time.Duration
-	// SilenceTimeout is how long a stream may bring nothing: the control plane's probe interval and 2 s (12 s).
-	SilenceTimeout time.Duration
-	// AnswerTimeout is how long a request may stay unanswered, and the pace of the watchdog (2 s).
-	AnswerTimeout time.Duration
-	// ConnectTimeout bounds the opening of a connection and its stream (5 s).
-	ConnectTimeout time.Duration
-	// BackoffBase and BackoffMax bound the waits between streams, with full jitter (100 ms, 10 s).
-	BackoffBase, BackoffMax time.Duration
-	// ReportingInterval is that of load reports where the server names none (10 s).
-	ReportingInterval time.Duration
-	// MaxMessageBytes limits a message of the control plane (64 MiB).
-	MaxMessageBytes int
-	// MaxClusters limits the subscriptions, since names come with requests (10,000).
-	MaxClusters int
-	// DisableRefresh makes Distrust do nothing: for tests that must fail without it.
-	DisableRefresh bool
-	// Resolve looks up the host names of DNS clusters; nil takes net.DefaultResolver.
-	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-}
-
-func (c *Config) setDefaults() {
-	duration := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	duration(&c.MaxAge, 5*time.Minute)
-	duration(&c.IdleTimeout, time.Hour)
-	duration(&c.SilenceTimeout, 12*time.Second)
-	duration(&c.AnswerTimeout, 2*time.Second)
-	duration(&c.ConnectTimeout, 5*time.Second)
-	duration(&c.BackoffBase, 100*time.Millisecond)
-	duration(&c.BackoffMax, 10*time.Second)
-	duration(&c.ReportingInterval, 10*time.Second)
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = 64 << 20
-	}
-	if c.MaxClusters == 0 {
-		c.MaxClusters = 10_000
-	}
-	if c.Logger == nil {
-		c.Logger = hclog.NewNullLogger()
-	}
-	if c.Resolve == nil {
-		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		}
-	}
-}
-
-func (c *Config) check() error {
-	switch {
-	case c.NodeID == "":
-		return errors.New("discovery: no node id")
-	case len(c.Servers) == 0:
-		return errors.New("discovery: no control plane address")
-	case c.Applier == nil:
-		return errors.New("discovery: no applier")
-	}
-	for _, d := range []time.Duration{
-		c.MaxAge, c.IdleTimeout, c.SilenceTimeout, c.AnswerTimeout,
-		c.ConnectTimeout, c.BackoffBase, c.BackoffMax, c.ReportingInterval,
-	} {
-		if d <= 0 {
-			return fmt.Errorf("discovery: duration %v is not above 0", d)
-		}
-	}
-	return nil
-}
-
-// node is the node message of both streams (data plane metadata: design, section 3).
-func (c *Config) node() *corev3.Node {
-	fields := map[string]*structpb.Value{"listeners": structpb.NewStringValue("api")}
-	if c.Namespace != "" {
-		fields["namespace"] = structpb.NewStringValue(c.Namespace)
-	}
-	if c.Pod != "" {
-		fields["pod"] = structpb.NewStringValue(c.Pod)
-	}
-	if c.KubernetesNode != "" {
-		fields["node"] = structpb.NewStringValue(c.KubernetesNode)
-	}
-	n := &corev3.Node{
-		Id: string(c.NodeID), Cluster: c.NodeCluster,
-		Metadata:             &structpb.Struct{Fields: fields},
-		UserAgentName:        UserAgent,
-		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: c.Version},
-		ClientFeatures:       []string{"envoy.lrs.supports_send_all_clusters"},
-	}
-	if c.Region != "" || c.Zone != "" || c.SubZone != "" {
-		n.Locality = &corev3.Locality{Region: c.Region, Zone: c.Zone, SubZone: c.SubZone}
-	}
-	return n
-}
 
 // Client is the ADS client. All methods are safe from any goroutine; Run once.
 type Client struct {
@@ -157,8 +20,8 @@ type Client struct {
 	log     hclog.Logger
 	metrics *metrics
 	loads   *loads
-	// views is cluster name → *view.
-	views  sync.Map
+	// slots is cluster name → *slot.
+	slots  sync.Map
 	inbox  inbox
 	events chan event
 
@@ -170,8 +33,8 @@ type Client struct {
 	running       atomic.Bool
 }
 
-// view is where callers look for one cluster.
-type view struct {
+// slot is where callers look for one cluster.
+type slot struct {
 	answer atomic.Pointer[answer]
 	// usedAt is in Unix nanoseconds, to the second.
 	usedAt atomic.Int64
@@ -187,8 +50,8 @@ func New(config Config) (*Client, error) {
 	c.inbox.wake = make(chan struct{}, 1)
 	c.connection.Store(&Status{Server: config.Servers[0], Since: time.Now()})
 	c.core = newCore(limits{
-		maxAge: config.MaxAge, idle: config.IdleTimeout, silence: config.SilenceTimeout,
-		answer: config.AnswerTimeout, disableRefresh: config.DisableRefresh,
+		maxAge: config.MaxAge, idle: idleTimeout, silence: config.SilenceTimeout,
+		answer: answerTimeout, disableRefresh: config.DisableRefresh,
 	}, config.node(), config.Applier, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	var err error
 	if c.metrics, err = newMetrics(c, config.Registerer); err != nil {
@@ -206,7 +69,7 @@ func (c *Client) Cluster(ctx context.Context, name string) (*Cluster, error) {
 		return nil, fmt.Errorf("cluster %q: %w", name, ErrUnknownService)
 	}
 	for {
-		v := c.view(name)
+		v := c.slot(name)
 		v.use()
 		a := v.answer.Load()
 		if a.cluster == nil && a.err == nil {
@@ -237,21 +100,21 @@ func (c *Client) pending(ctx context.Context, name string) error {
 	return fmt.Errorf("cluster %s: %w by %s: %w", name, ErrDiscoveryPending, s.Server, ctx.Err())
 }
 
-func (c *Client) view(name string) *view {
-	if v, ok := c.views.Load(name); ok {
-		return v.(*view)
+func (c *Client) slot(name string) *slot {
+	if v, ok := c.slots.Load(name); ok {
+		return v.(*slot)
 	}
-	v := &view{}
+	v := &slot{}
 	v.answer.Store(&answer{
 		status:  ClusterStatus{Name: name, State: StatePending},
 		changed: make(chan struct{}),
 	})
-	actual, _ := c.views.LoadOrStore(name, v)
-	return actual.(*view)
+	actual, _ := c.slots.LoadOrStore(name, v)
+	return actual.(*slot)
 }
 
 // use notes the use, without a write for each request.
-func (v *view) use() {
+func (v *slot) use() {
 	if now := time.Now().UnixNano(); now-v.usedAt.Load() > int64(time.Second) {
 		v.usedAt.Store(now)
 	}
@@ -279,51 +142,3 @@ func (c *Client) Reset(cluster string) { c.inbox.put(&c.inbox.reset, cluster) }
 
 // Count adds to the next load report. Never blocks.
 func (c *Client) Count(cluster string, key mesh.EndpointKey, l Load) { c.loads.count(cluster, key, l) }
-
-// inbox holds what callers want of the owner, coalesced by name.
-type inbox struct {
-	// wake has one place: it says that there is something.
-	wake chan struct{}
-
-	// mu guards what follows: name → pinned, and sets of names.
-	mu         sync.Mutex
-	subscribed map[string]bool
-	distrusted map[string]bool
-	reset      map[string]bool
-}
-
-func (i *inbox) subscribe(name string, pinned bool) {
-	i.mu.Lock()
-	if i.subscribed == nil {
-		i.subscribed = map[string]bool{}
-	}
-	i.subscribed[name] = i.subscribed[name] || pinned
-	i.mu.Unlock()
-	i.ring()
-}
-
-func (i *inbox) put(set *map[string]bool, name string) {
-	i.mu.Lock()
-	if *set == nil {
-		*set = map[string]bool{}
-	}
-	(*set)[name] = true
-	i.mu.Unlock()
-	i.ring()
-}
-
-func (i *inbox) ring() {
-	select {
-	case i.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take empties the inbox.
-func (i *inbox) take() (subscribed, distrusted, reset map[string]bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	subscribed, distrusted, reset = i.subscribed, i.distrusted, i.reset
-	i.subscribed, i.distrusted, i.reset = nil, nil, nil
-	return subscribed, distrusted, reset
-}

@@ -1,9 +1,7 @@
 package discovery
 
 import (
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -49,8 +47,8 @@ type core struct {
 	asked    map[mesh.Type]bool
 	heardAt  time.Time
 	heardAny bool
-	// fresh makes the next stream offer no initial versions.
-	fresh bool
+	// offerNothing makes the next stream offer no initial versions.
+	offerNothing bool
 
 	// silentRung is how far the ladder of a silent stream was climbed, at rungAt;
 	// probing is what its first rung asked for.
@@ -208,7 +206,7 @@ func (c *core) Opened(now time.Time) {
 		c.subscribe[e.name.Type][e.name.Name] = true
 	}
 	c.flush()
-	c.fresh = false
+	c.offerNothing = false
 }
 
 // offers tells whether a resource's version goes into initial_resource_versions.
@@ -217,7 +215,7 @@ func (c *core) Opened(now time.Time) {
 // and nothing would tell that it still vouches for what the file says. It costs
 // one full answer for the clusters in use, once in the life of a process.
 func (c *core) offers(e *entry) bool {
-	return !c.fresh && !e.unoffered && !e.fromDisk && e.known && !e.absent && e.askedAt.IsZero()
+	return !c.offerNothing && !e.unoffered && !e.fromDisk && e.known && !e.absent && e.askedAt.IsZero()
 }
 
 // Closed says that the stream has ended. Nothing leaves force; only "there is no such thing" is forgotten.
@@ -275,89 +273,4 @@ func (c *core) drop(s *sub) {
 		c.out.save = true
 	}
 	c.out.answers = append(c.out.answers, answer{status: ClusterStatus{Name: s.name}, dropped: true})
-}
-
-// ask requests a resource (again). An older unanswered request keeps its
-// deadline: asking often must not put off the watchdog.
-func (c *core) ask(now time.Time, e *entry) {
-	if !c.open {
-		e.unoffered = true
-		return
-	}
-	c.subscribe[e.name.Type][e.name.Name] = true
-	c.await(now, e)
-}
-
-// askAnew ends the subscription and begins it again, so that the server starts from nothing.
-func (c *core) askAnew(now time.Time, e *entry) {
-	if c.open && c.asked[e.name.Type] {
-		c.unsubscribe[e.name.Type][e.name.Name] = true
-	}
-	c.ask(now, e)
-}
-
-func (c *core) await(now time.Time, e *entry) {
-	if e.askedAt.IsZero() {
-		e.askedAt = now
-	}
-	c.schedule(now, e)
-}
-
-// schedule sets the next re-validation, within maxAge and spread out.
-func (c *core) schedule(now time.Time, e *entry) {
-	e.dueAt = now.Add(time.Duration((0.7 + 0.25*c.random.Float64()) * float64(c.maxAge)))
-}
-
-// flush turns the queued names into requests, clusters before endpoints. A name
-// in both queues is unsubscribed first and subscribed by a request of its own.
-func (c *core) flush() {
-	if !c.open {
-		return
-	}
-	for _, t := range usedTypes {
-		gone, wanted := sortedKeys(c.unsubscribe[t]), sortedKeys(c.subscribe[t])
-		clear(c.unsubscribe[t])
-		clear(c.subscribe[t])
-		if len(gone) > 0 && c.asked[t] {
-			c.request(t).ResourceNamesUnsubscribe = gone
-		}
-		if len(wanted) == 0 {
-			continue
-		}
-		first := !c.asked[t]
-		r := c.request(t)
-		r.ResourceNamesSubscribe = wanted
-		if first {
-			r.InitialResourceVersions = c.versions(t)
-		}
-	}
-}
-
-// versions is name → version of what is offered; nil when nothing is.
-func (c *core) versions(t mesh.Type) map[string]string {
-	m := map[string]string{}
-	for _, e := range c.entries {
-		if e.name.Type == t && c.offers(e) {
-			m[e.name.Name] = e.resource.GetVersion()
-		}
-	}
-	if len(m) == 0 {
-		return nil
-	}
-	return m
-}
-
-// request appends a request; the first on a stream carries the node.
-func (c *core) request(t mesh.Type) *discoveryv3.DeltaDiscoveryRequest {
-	r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t)}
-	if len(c.asked) == 0 {
-		r.Node = c.node
-	}
-	c.asked[t] = true
-	c.out.requests = append(c.out.requests, r)
-	return r
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
 }

@@ -59,18 +59,18 @@ func (c *core) Resolved(now time.Time, name string, addrs []netip.Addr, err erro
 	}
 	h.pending = false
 	h.nextAt = now.Add(c.refreshOf(name, h))
-	fresh := make([]netip.Addr, 0, len(addrs))
+	found := make([]netip.Addr, 0, len(addrs))
 	for _, a := range addrs {
-		fresh = append(fresh, a.Unmap())
+		found = append(found, a.Unmap())
 	}
-	slices.SortFunc(fresh, netip.Addr.Compare)
-	fresh = slices.Compact(fresh)
-	if h.answered && (err != nil || slices.Equal(fresh, h.addrs)) {
+	slices.SortFunc(found, netip.Addr.Compare)
+	found = slices.Compact(found)
+	if h.answered && (err != nil || slices.Equal(found, h.addrs)) {
 		return
 	}
 	h.answered = true
 	if err == nil {
-		h.addrs = fresh
+		h.addrs = found
 	}
 	h.seq++
 	for n, s := range h.users {

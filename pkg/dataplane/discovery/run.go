@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -24,9 +25,8 @@ const (
 // owner is the state of one Run.
 type owner struct {
 	*Client
-	ctx      context.Context //nolint:containedctx // lives as long as Run
 	wg       sync.WaitGroup
-	store    *store
+	state    *stateFile // nil without Config.StateDir
 	session  *session
 	server   int
 	failures int
@@ -47,28 +47,28 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	o := &owner{
-		Client: c, ctx: ctx, retry: time.NewTimer(0),
+		Client: c, retry: time.NewTimer(0),
 		logged: map[mesh.ResourceName]string{}, sweptAt: time.Now(),
 	}
 	defer cancel()
 	defer o.retry.Stop()
 	if c.config.StateDir != "" {
-		o.store = newStore(c.config.StateDir, c.log, c.metrics)
-		o.restore() //nolint:contextcheck // the same
-		o.wg.Go(func() { o.store.run(ctx) })
+		o.state = newStateFile(c.config.StateDir, c.log, c.metrics)
+		o.restore(ctx)
+		o.wg.Go(func() { o.state.run(ctx) })
 	}
-	o.loop() //nolint:contextcheck // the owner holds ctx for what it starts
+	o.loop(ctx)
 	cancel()
 	o.wg.Wait()
-	if o.store != nil && !o.saveAt.IsZero() {
-		o.store.save(c.core.Snapshot())
+	if o.state != nil && !o.saveAt.IsZero() {
+		o.state.save(c.core.Snapshot())
 	}
 	o.update(func(s *Status) { s.Connected, s.Since = false, time.Now() })
 	return nil
 }
 
-func (o *owner) restore() {
-	resources := o.store.load()
+func (o *owner) restore(ctx context.Context) {
+	resources := o.state.load()
 	loaded, problems := o.core.Restore(time.Now(), resources)
 	for _, err := range problems {
 		o.log.Warn("part of the last good configuration is unusable", "err", err)
@@ -77,26 +77,26 @@ func (o *owner) restore() {
 		o.log.Info("last good configuration is in force", "clusters", loaded)
 	}
 	o.update(func(s *Status) { s.LoadedFromDisk = loaded })
-	o.perform(o.core.take())
+	o.perform(ctx, o.core.take())
 }
 
-func (o *owner) loop() {
+func (o *owner) loop(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-o.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-o.inbox.wake:
 			o.readInbox(time.Now())
 		case e := <-o.events:
 			o.handle(time.Now(), e)
 		case <-o.retry.C:
-			o.connect()
+			o.connect(ctx)
 		case <-ticker.C:
 			o.tick(time.Now())
 		}
-		o.perform(o.core.take())
+		o.perform(ctx, o.core.take())
 	}
 }
 
@@ -122,28 +122,28 @@ func (o *owner) readInbox(now time.Time) {
 }
 
 func (o *owner) tick(now time.Time) {
-	if now.Sub(o.sweptAt) >= o.config.IdleTimeout/16 || now.Sub(o.sweptAt) >= absentIdle/4 {
+	if now.Sub(o.sweptAt) >= idleTimeout/16 || now.Sub(o.sweptAt) >= absentIdle/4 {
 		o.sweptAt = now
-		o.views.Range(func(name, v any) bool {
-			o.core.Used(name.(string), time.Unix(0, v.(*view).usedAt.Load()))
+		o.slots.Range(func(name, v any) bool {
+			o.core.Used(name.(string), time.Unix(0, v.(*slot).usedAt.Load()))
 			return true
 		})
 	}
 	o.core.Tick(now)
-	if o.store == nil {
+	if o.state == nil {
 		return
 	}
-	if o.store.failed.Swap(false) && o.saveAt.IsZero() {
+	if o.state.failed.Swap(false) && o.saveAt.IsZero() {
 		o.saveAt = now.Add(retrySave)
 	}
 	if !o.saveAt.IsZero() && !now.Before(o.saveAt) {
 		o.saveAt = time.Time{}
-		o.store.offer(o.core.Snapshot())
+		o.state.offer(o.core.Snapshot())
 	}
 }
 
 // perform does what the core wants. Callers are told before the acknowledgement goes out.
-func (o *owner) perform(out output) {
+func (o *owner) perform(ctx context.Context, out output) {
 	for _, a := range out.answers {
 		o.publish(a)
 	}
@@ -155,9 +155,9 @@ func (o *owner) perform(out output) {
 		o.log.Debug("watchdog", "rung", rung, "server", o.config.Servers[o.server])
 	}
 	for _, host := range out.resolve {
-		o.resolve(host)
+		o.resolve(ctx, host)
 	}
-	if out.save && o.store != nil && o.saveAt.IsZero() {
+	if out.save && o.state != nil && o.saveAt.IsZero() {
 		o.saveAt = time.Now().Add(saveDelay)
 	}
 	if out.reconnect != "" {
@@ -178,7 +178,7 @@ func (o *owner) send(requests []*discoveryv3.DeltaDiscoveryRequest) {
 		select {
 		case o.session.requests <- r:
 		default: // hundreds of requests wait: nothing passes
-			o.core.fresh = true
+			o.core.offerNothing = true
 			o.core.Closed()
 			o.leave(true, errors.New("it takes no requests"))
 		}
@@ -199,22 +199,19 @@ func (o *owner) rejected(r rejection) {
 // publish puts an answer where callers look, and wakes those that wait.
 func (o *owner) publish(a answer) {
 	a.changed = make(chan struct{})
-	v := o.view(a.status.Name)
+	v := o.slot(a.status.Name)
 	if a.dropped {
-		o.views.CompareAndDelete(a.status.Name, v)
+		o.slots.CompareAndDelete(a.status.Name, v)
 	}
 	close(v.answer.Swap(&a).changed)
 }
 
-func (o *owner) resolve(host string) {
+func (o *owner) resolve(ctx context.Context, host string) {
 	o.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(o.ctx, resolveTimeout)
+		limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
-		addrs, err := o.config.Resolve(ctx, host)
-		select {
-		case o.events <- event{host: host, addrs: addrs, err: err}:
-		case <-o.ctx.Done():
-		}
+		addrs, err := net.DefaultResolver.LookupNetIP(limited, "ip", host)
+		o.tell(ctx, event{host: host, addrs: addrs, err: err})
 	})
 }
 
@@ -247,14 +244,14 @@ func (o *owner) handle(now time.Time, e event) {
 }
 
 // connect begins a session with the server whose turn it is.
-func (o *owner) connect() {
+func (o *owner) connect(ctx context.Context) {
 	if o.session != nil {
 		return
 	}
 	server := o.config.Servers[o.server]
 	o.update(func(s *Status) { s.Server = server })
 	o.session = newSession(server)
-	o.session.start(o)
+	o.session.start(ctx, o)
 }
 
 // leave ends the session, and plans the next one after a wait with full jitter.
@@ -290,13 +287,9 @@ func (o *owner) leave(next bool, err error) {
 func (o *owner) ceiling() time.Duration {
 	rounds := o.failures / len(o.config.Servers)
 	if o.failures%len(o.config.Servers) != 0 {
-		return o.config.BackoffBase
+		return backoffBase
 	}
-	d := o.config.BackoffBase << min(rounds-1, 20)
-	if d <= 0 {
-		return o.config.BackoffMax
-	}
-	return min(d, o.config.BackoffMax)
+	return backoffAfter(rounds - 1)
 }
 
 // update changes the connection's part of the status; only Run's goroutine does.

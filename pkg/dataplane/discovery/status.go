@@ -114,12 +114,11 @@ func (c *core) refusals(s *sub) string {
 // Status gives the present picture. It costs time in proportion to the clusters subscribed.
 func (c *Client) Status() Status {
 	s := *c.connection.Load()
-	s.LastMessageAt = time.Time{}
 	if at := c.lastMessageAt.Load(); at != 0 {
 		s.LastMessageAt, s.Answered = time.Unix(0, at), true
 	}
-	c.views.Range(func(_, v any) bool {
-		if a := v.(*view).answer.Load(); !a.dropped {
+	c.slots.Range(func(_, v any) bool {
+		if a := v.(*slot).answer.Load(); !a.dropped {
 			s.Clusters = append(s.Clusters, a.status)
 		}
 		return true

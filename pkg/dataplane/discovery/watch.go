@@ -12,7 +12,7 @@ const (
 	maxTokens = 4
 	tokenGap  = 10 * time.Second
 	// maxQuiet bounds the gap between requests for a name that nobody answers, and
-	// so how long it takes to notice that somebody does again (20 s in all: design, section 3).
+	// so how long it takes to notice that somebody does again: 20 s in all.
 	maxQuiet = 15 * time.Second
 )
 
@@ -184,7 +184,7 @@ func (c *core) climbed(rung string) { c.out.rungs = append(c.out.rungs, rung) }
 // newConnection gives up the stream and trusts nothing that was said on it.
 func (c *core) newConnection(rung, because string) {
 	c.climbed(rung)
-	c.fresh = true
+	c.offerNothing = true
 	c.out.reconnect = because
 	c.out.next = rung == rungNextServer
 	c.Closed()
@@ -228,7 +228,7 @@ func (c *core) Reset(now time.Time, name string) {
 		for _, e := range c.entries {
 			e.forgotten, e.unoffered = true, true
 		}
-		c.fresh = true
+		c.offerNothing = true
 		c.out.reconnect = "all was reset"
 		c.Closed()
 		return

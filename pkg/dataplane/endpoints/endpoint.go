@@ -32,6 +32,20 @@ type totals struct {
 	issued, succeeded, failed, connectFailed atomic.Uint64
 }
 
+func (t *totals) add(l discovery.Load) {
+	t.issued.Add(l.Issued)
+	t.succeeded.Add(l.Succeeded)
+	t.failed.Add(l.Failed)
+	t.connectFailed.Add(l.ConnectFailed)
+}
+
+func (t *totals) load() discovery.Load {
+	return discovery.Load{
+		Issued: t.issued.Load(), Succeeded: t.succeeded.Load(),
+		Failed: t.failed.Load(), ConnectFailed: t.connectFailed.Load(),
+	}
+}
+
 // Lease is the use of one endpoint for one request or connection. It ends with
 // exactly one call of DialFailed or End. A Lease belongs to one goroutine.
 type Lease struct {
@@ -66,23 +80,17 @@ const patience = 100 * time.Millisecond
 // Connected says that a connection was had and the request goes out now.
 func (l *Lease) Connected() {
 	l.sent = time.Now()
-	l.endpoint.totals.issued.Add(1)
-	l.Cluster.count(l.Key, discovery.Load{Issued: 1})
+	l.Cluster.count(l.endpoint, discovery.Load{Issued: 1})
 	if l.endpoint.out.Load() {
 		l.Cluster.dialed(l.endpoint, l.began)
 	}
 }
 
-// Answered says that the answer has begun: response headers for HTTP, the
-// connection itself for TCP. ok is false for an answer that speaks of the
-// endpoint's own trouble (502, 503, 504), or for none.
+// Answered says that response headers have come, after Connected. ok is false
+// for an answer that speaks of the endpoint's own trouble (502, 503, 504), or for none.
 func (l *Lease) Answered(ok bool) {
 	now := time.Now()
-	from := l.sent
-	if from.IsZero() {
-		from = l.began
-	}
-	l.endpoint.load.Observe(now, now.Sub(from), ok)
+	l.endpoint.load.Observe(now, now.Sub(l.sent), ok)
 }
 
 // Dialed is Answered for an opaque connection: the time that the dial took is
@@ -96,10 +104,8 @@ func (l *Lease) Dialed() {
 func (l *Lease) End(ok bool) {
 	l.endpoint.load.End()
 	if ok {
-		l.endpoint.totals.succeeded.Add(1)
-		l.Cluster.count(l.Key, discovery.Load{Succeeded: 1})
+		l.Cluster.count(l.endpoint, discovery.Load{Succeeded: 1})
 		return
 	}
-	l.endpoint.totals.failed.Add(1)
-	l.Cluster.count(l.Key, discovery.Load{Failed: 1})
+	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
 }

@@ -190,9 +190,11 @@ func TestBurstIsOneFailure(t *testing.T) {
 			}
 			leases = append(leases, l)
 		}
+		failed := uint64(0)
 		for _, l := range leases {
 			pass(time.Millisecond)
 			if l.Key.Address.String() == a {
+				failed++
 				l.DialFailed(upstream.ConnectRefused)
 			} else {
 				l.End(true)
@@ -202,7 +204,7 @@ func TestBurstIsOneFailure(t *testing.T) {
 		if st.ConnectFailures != 1 || w.asked() != 0 {
 			t.Errorf("%d failures in a row, distrusted %d times", st.ConnectFailures, w.asked())
 		}
-		if st.Total.ConnectFailed != 50 || st.InFlight != 0 {
+		if failed < 10 || st.Total.ConnectFailed != failed || st.InFlight != 0 {
 			t.Errorf("%+v", st)
 		}
 	})

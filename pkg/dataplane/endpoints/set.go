@@ -78,19 +78,14 @@ func (s *Set) Cluster(name string) *Cluster { return (*s.clusters.Load())[name] 
 
 // Apply puts dc into effect. It refuses nothing.
 func (s *Set) Apply(dc *discovery.Cluster) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := *s.clusters.Load()
-	c := old[dc.Name]
-	if c == nil {
+	c := s.Cluster(dc.Name)
+	known := c != nil
+	if !known {
 		c = &Cluster{name: dc.Name, set: s}
 	}
 	retired, quiet := c.update(dc)
-	if old[dc.Name] == nil {
-		next := make(map[string]*Cluster, len(old)+1)
-		maps.Copy(next, old)
-		next[dc.Name] = c
-		s.clusters.Store(&next)
+	if !known {
+		s.change(func(all map[string]*Cluster) { all[dc.Name] = c })
 	}
 	s.retire(retired)
 	for _, u := range quiet {
@@ -101,21 +96,21 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 
 // Remove takes a cluster out of effect: what is in flight finishes within the drain time.
 func (s *Set) Remove(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := *s.clusters.Load()
-	c := old[name]
+	c := s.Cluster(name)
 	if c == nil {
 		return
 	}
-	next := make(map[string]*Cluster, len(old))
-	for n, c := range old {
-		if n != name {
-			next[n] = c
-		}
-	}
-	s.clusters.Store(&next)
+	s.change(func(all map[string]*Cluster) { delete(all, name) })
 	s.retire(c.retireAll())
+}
+
+// change puts a changed copy of the clusters in place.
+func (s *Set) change(edit func(map[string]*Cluster)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(*s.clusters.Load())
+	edit(next)
+	s.clusters.Store(&next)
 }
 
 func (s *Set) retire(us []upstream.Upstream) {
@@ -198,10 +193,7 @@ func (c *Cluster) status(now time.Time) Status {
 		st.Endpoints = append(st.Endpoints, EndpointStatus{
 			Endpoint: listed, InFlight: e.load.InFlight(), EWMA: e.load.EWMA(now),
 			Ejected: x.ejected(), ConnectFailures: x.failures, EjectedUntil: x.dueAt(!c.without.IsZero()), Reason: x.reason, OnTrial: x.onTrial,
-			Total: discovery.Load{
-				Issued: e.totals.issued.Load(), Succeeded: e.totals.succeeded.Load(),
-				Failed: e.totals.failed.Load(), ConnectFailed: e.totals.connectFailed.Load(),
-			},
+			Total: e.totals.load(),
 		})
 	}
 	return st

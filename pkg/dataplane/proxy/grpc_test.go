@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,28 @@ func TestGRPCErrorsOfOurs(t *testing.T) {
 	_, err = r.grpcClient(echo).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "all_ejected: "+addr) {
 		t.Errorf("dead: %v", err)
+	}
+}
+
+// A deadline that passes during discovery is a deadline, and not a client that left.
+func TestGRPCDeadlineDuringDiscovery(t *testing.T) {
+	r := newRig(t)
+	r.disc.silent = true
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.addr+"/s/m", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Host = echo
+	q.Header.Set("Content-Type", "application/grpc")
+	q.Header.Set("Grpc-Timeout", "20m")
+	resp, err := http.DefaultTransport.RoundTrip(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if got := resp.Header.Get("Proxy-Status"); resp.Header.Get("Grpc-Status") != "4" || !strings.Contains(got, "reason=deadline") {
+		t.Errorf("grpc-status %s, Proxy-Status %s; want 4 and the reason deadline", resp.Header.Get("Grpc-Status"), got)
 	}
 }
 

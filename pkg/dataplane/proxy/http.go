@@ -61,7 +61,7 @@ func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, e
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
 	case ctx.Err() != nil:
-		reason = upstream.ClientGone
+		reason = upstream.ContextReason(ctx)
 	}
 	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}
 }

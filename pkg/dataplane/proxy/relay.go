@@ -124,8 +124,7 @@ func (x *exchange) repeatable(err error) bool {
 	if !x.body.replayable() || x.interim.any() {
 		return false
 	}
-	switch e.Reason {
-	case upstream.Deadline, upstream.ClientGone, upstream.BadBody:
+	if e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone || e.Reason == upstream.BadBody {
 		return false
 	}
 	if e.Unsent {
@@ -220,7 +219,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		case errors.Is(err, errClientWrite):
 			x.abort(upstream.ClientGone)
 		case ctx.Err() != nil:
-			x.abort(upstream.ReasonOf(contextError(ctx)))
+			x.abort(upstream.ContextReason(ctx))
 		}
 		ok = false
 		x.abort(upstream.ResetMidBody)
@@ -274,11 +273,3 @@ func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
 }
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
-
-func contextError(ctx context.Context) error {
-	reason := upstream.ClientGone
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		reason = upstream.Deadline
-	}
-	return &upstream.Error{Reason: reason, Err: context.Cause(ctx)}
-}

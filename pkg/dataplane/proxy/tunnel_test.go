@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -164,6 +165,32 @@ func TestConnectOverHTTP2(t *testing.T) {
 	_, _ = pw.Write(make([]byte, 10))
 	_ = pw.Close()
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "a\nread 10" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
+// A client that waits for the server's end must be told of it, though its own half is open.
+func TestConnectOverHTTP2ServerEnds(t *testing.T) {
+	r := newRig(t)
+	r.put(hungUp(t, "bye"))
+	pr, pw := io.Pipe()
+	defer func() { _ = pw.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodConnect, "http://"+r.addr, pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "echo:8080"
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(req)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.WriteString(pw, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bye" {
 		t.Errorf("%q %v", b, err)
 	}
 }

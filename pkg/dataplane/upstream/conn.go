@@ -9,8 +9,6 @@ import (
 	"time"
 )
 
-type httpClientConn = http.ClientConn
-
 // conn is one HTTP connection of a pool.
 type conn struct {
 	*http.ClientConn

@@ -8,6 +8,7 @@
 // http.Transport's pool, which is not used; each connection is a single
 // http.ClientConn. What is known after a failure is in Error.
 //
-// All types are safe for concurrent use. A Pool starts goroutines only inside
-// net/http, one set for each connection, and these end with the connection.
+// All types are safe for concurrent use. A Pool's goroutines are those of
+// net/http, one set for each connection, which end with the connection, and one
+// for a dial that several HTTP/2 requests share, which Close ends and waits for.
 package upstream

@@ -44,11 +44,6 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Dial tells whether the failure was one of reaching the endpoint, which ejects it.
-func (r Reason) Dial() bool {
-	return r == ConnectRefused || r == ConnectTimeout || r == ConnectUnroutable || r == ConnectFailed
-}
-
 // ReasonOf gives the reason in err; ProtocolError for an error that has none.
 func ReasonOf(err error) Reason {
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -66,7 +61,7 @@ func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {
 	e := &Error{NextHop: addr, Unsent: true, Unanswered: true, Err: fmt.Errorf("dial %s: %w", addr, plain(err))}
 	switch {
 	case ctx.Err() != nil:
-		e.Reason = ctxReason(ctx)
+		e.Reason = ContextReason(ctx)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Reason = ConnectRefused
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
@@ -92,7 +87,9 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-func ctxReason(ctx context.Context) Reason {
+// ContextReason is the reason in the end of a request's ctx: Deadline where its
+// time was over, ClientGone otherwise.
+func ContextReason(ctx context.Context) Reason {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return Deadline
 	}
@@ -105,7 +102,7 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 	stream, isStream := errors.AsType[http2.StreamError](err)
 	switch {
 	case ctx.Err() != nil:
-		e.Reason = ctxReason(ctx)
+		e.Reason = ContextReason(ctx)
 	case isStream && stream.Code == http2.ErrCodeCancel && deadlineNear(ctx):
 		e.Reason = Deadline
 	case e.Unsent && isStream:

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -64,8 +63,6 @@ type Pool struct {
 	shared *sharedDial
 	// reap closes idle connections, kill all of them; nil when not set.
 	reap, kill *time.Timer
-
-	dials atomic.Int64
 }
 
 // New makes an empty pool; it dials nothing.
@@ -93,9 +90,6 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Dials is how many dials the pool has begun.
-func (p *Pool) Dials() int64 { return p.dials.Load() }
-
 // Open is how many HTTP and raw connections are open.
 func (p *Pool) Open() int {
 	p.mu.Lock()
@@ -104,7 +98,6 @@ func (p *Pool) Open() int {
 }
 
 func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
-	p.dials.Add(1)
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
 	defer cancel()
 	c, err := p.dialer.DialContext(bounded, "tcp", p.cfg.Address.String())

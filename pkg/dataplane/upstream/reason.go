@@ -99,6 +99,11 @@ func (r Reason) ProxyError() string { return r.outcome().proxyError }
 // GRPC is the gRPC status code for the reason.
 func (r Reason) GRPC() codes.Code { return r.outcome().grpc }
 
+// Dial tells whether the failure was one of reaching the endpoint, which ejects it.
+func (r Reason) Dial() bool {
+	return r == ConnectRefused || r == ConnectTimeout || r == ConnectUnroutable || r == ConnectFailed
+}
+
 // Reasons gives every reason that has an outcome, in no order.
 func Reasons() []Reason {
 	all := make([]Reason, 0, len(outcomes))
