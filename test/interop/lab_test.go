@@ -45,14 +45,11 @@ type lab struct {
 	reports []refresh.Report
 }
 
-func newLab(t *testing.T, p ack.Policy, edits ...func(*lab)) *lab {
+func newLab(t *testing.T, p ack.Policy) *lab {
 	t.Helper()
 	l := &lab{
 		t: t, store: snapshot.New(snapshot.Config{}), policy: p, address: "127.0.0.1:0",
 		translator: translate.New(translate.Config{ClusterDomain: "cluster.local"}),
-	}
-	for _, edit := range edits {
-		edit(l)
 	}
 	l.up()
 	t.Cleanup(func() { l.stop() })
@@ -80,11 +77,7 @@ func (l *lab) up() {
 		Logger: logger.Named("xds"), Registerer: prometheus.NewRegistry(), Propagation: xds.Propagation(),
 	})
 	done := make(chan struct{})
-	options := xds.ServerOptions()
-	if l.recorder != nil {
-		options = append(options, grpc.StreamInterceptor(l.recorder.intercept))
-	}
-	server := grpc.NewServer(append(options,
+	server := grpc.NewServer(append(xds.ServerOptions(),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)
 	l.server.Register(server)
 	loadstatsv3.RegisterLoadReportingServiceServer(server, lrs.New(lrs.Config{

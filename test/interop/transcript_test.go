@@ -18,7 +18,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -114,29 +113,32 @@ func (r *recorder) opened(id string) string {
 	return node
 }
 
-// intercept records streams.
-func (r *recorder) intercept(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if !strings.Contains(info.FullMethod, "AggregatedResources") {
-		return next(server, s)
-	}
-	return next(server, &recorded{ServerStream: s, r: r, answered: map[string]bool{}})
+// begin records a stream.
+func (r *recorder) begin() hooks {
+	s := &recorded{r: r, answered: map[string]bool{}}
+	return hooks{request: s.request, ended: s.ended}
 }
 
 type recorded struct {
-	grpc.ServerStream
-	r        *recorder
+	r *recorder
+	// All guarded by r.mu. node is the name of the transcript; answered is by nonce.
 	node     string
-	answered map[string]bool // by nonce; only RecvMsg uses it
+	over     bool
+	answered map[string]bool
 }
 
-// RecvMsg implements grpc.ServerStream.
-func (s *recorded) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
+func (s *recorded) ended() {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
-	if err != nil {
-		delete(s.r.open, s.node)
-		return err
+	s.over = true
+	delete(s.r.open, s.node)
+}
+
+func (s *recorded) request(m any) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if s.over {
+		return
 	}
 	switch m := m.(type) {
 	case *discoveryv3.DiscoveryRequest:
@@ -147,7 +149,6 @@ func (s *recorded) RecvMsg(m any) error {
 		s.line(m.GetTypeUrl(), m.GetResponseNonce(), m.GetErrorDetail(), " subscribe="+list(m.GetResourceNamesSubscribe())+
 			" unsubscribe="+list(m.GetResourceNamesUnsubscribe())+" initial="+list(slices.Sorted(maps.Keys(m.GetInitialResourceVersions()))))
 	}
-	return nil
 }
 
 func (s *recorded) begin(node *corev3.Node) {
@@ -188,9 +189,10 @@ func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	one, _ := startEcho(t, "one")
 	two, _ := startEcho(t, "two")
-	l := newLab(t, ack.Policy{ProbeInterval: 2 * time.Second, AckTimeout: time.Second}, func(l *lab) { l.recorder = newRecorder() })
+	l := newLab(t, ack.Policy{ProbeInterval: 2 * time.Second, AckTimeout: time.Second})
+	l.recorder = newRecorder()
 	l.service("echo", one)
-	clients := startAll(t, l.address)
+	clients := startAll(t, startADSRelay(t, l.address, l.recorder.begin).address)
 	for _, c := range clients {
 		wantAnswer(t, c, "echo", "one", 20*time.Second)
 	}
