@@ -32,7 +32,7 @@ func TestTypesAreComplete(t *testing.T) {
 		t.Fatalf("go list: %v\n%s", err, &stderr)
 	}
 	var b strings.Builder
-	b.WriteString("package envoytypes\n\n// The message types that a resource can be of, or can hold. Written by `go test ./pkg/envoytypes -update`.\nimport (\n")
+	b.WriteString("package envoytypes\n\nimport (\n\t// The message types that a resource can be of, or can hold. Written by `go test ./pkg/envoytypes -update`.\n")
 	for _, path := range slices.Sorted(strings.FieldsSeq(string(out))) {
 		if all.MatchString(path) {
 			fmt.Fprintf(&b, "\t_ %q\n", path)

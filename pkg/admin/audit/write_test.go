@@ -86,8 +86,10 @@ func sample() ack.Audit {
 
 // inspected has an Envoy where all is in effect, one where much is not, and one that was not reached.
 func inspected() []envoyAnswer {
-	good := envoyaudit.Report{Node: "web.default", Client: "envoy 1.40.0", InEffect: true, Differences: []envoyaudit.Difference{},
-		Compared: envoyaudit.Compared{Clusters: 12, Endpoints: 1, Listeners: 1, Routes: 2}}
+	good := envoyaudit.Report{
+		Node: "web.default", Client: "envoy 1.40.0", InEffect: true, Differences: []envoyaudit.Difference{},
+		Compared: envoyaudit.Compared{Clusters: 12, Endpoints: 1, Listeners: 1, Routes: 2},
+	}
 	bad := good
 	bad.Node, bad.InEffect = "evil\x1b[2J\nnode", false
 	for i := range maxDifferences {

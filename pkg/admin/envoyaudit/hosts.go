@@ -149,10 +149,10 @@ func address(a *corev3.Address) string {
 
 // health gives what Envoy makes of a status: unknown is healthy, a timeout unhealthy.
 func health(s corev3.HealthStatus) string {
-	switch s {
-	case corev3.HealthStatus_UNKNOWN:
+	if s == corev3.HealthStatus_UNKNOWN {
 		s = corev3.HealthStatus_HEALTHY
-	case corev3.HealthStatus_TIMEOUT:
+	}
+	if s == corev3.HealthStatus_TIMEOUT {
 		s = corev3.HealthStatus_UNHEALTHY
 	}
 	return s.String()

@@ -139,7 +139,7 @@ func replay(t fataler, tr transcript, data []byte) {
 	m.run(func() {
 		m.setUp(tr.delta)
 		labels := map[mesh.ResourceName]int{}
-		for i := 0; i < len(tr.lines); i++ {
+		for i := range tr.lines {
 			next := tr.lines[min(i+1, len(tr.lines)-1)]
 			for _, e := range m.mutate(tr.lines[i], next) {
 				m.event(e, labels)
