@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	_ "github.com/freshmesh/freshmesh/pkg/envoytypes" // what can be decoded
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"

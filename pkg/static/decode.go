@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/freshmesh/freshmesh/pkg/directory"
+	_ "github.com/freshmesh/freshmesh/pkg/envoytypes" // what a resource can be of
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 

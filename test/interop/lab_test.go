@@ -38,6 +38,8 @@ type lab struct {
 	stop    func()
 
 	translator *translate.Translator
+	// recorder may be nil.
+	recorder *recorder
 
 	mu      sync.Mutex // guards reports
 	reports []refresh.Report
@@ -119,7 +121,14 @@ func (l *lab) reported() []refresh.Report {
 
 // publish puts resources into the store as they are.
 func (l *lab) publish(resources ...mesh.Resource) {
-	l.store.Publish(mesh.Update{Put: resources}, time.Now())
+	l.update(mesh.Update{Put: resources})
+}
+
+func (l *lab) update(u mesh.Update) {
+	if l.recorder != nil {
+		l.recorder.publish(u)
+	}
+	l.store.Publish(u, time.Now())
 }
 
 // service publishes what translation makes of a gRPC service, and gives it.
@@ -139,7 +148,7 @@ func (l *lab) service(name string, addresses ...string) []mesh.Resource {
 		}})
 	}
 	update := l.translator.Apply(changes)
-	l.store.Publish(update, time.Now())
+	l.update(update)
 	return update.Put
 }
 

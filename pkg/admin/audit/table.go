@@ -25,6 +25,7 @@ func table(o Options, m Merged) string {
 		b.WriteString("\n")
 		writeRows(&b, nodeRows(o, m), o.Colour)
 	}
+	writeEnvoys(&b, o, m)
 	writeProblems(&b, m)
 	return b.String()
 }
@@ -68,7 +69,7 @@ func writeServers(b *strings.Builder, m Merged) {
 func nodeRows(o Options, m Merged) []row {
 	head := []string{"NODE", "CLIENT", "STATE", "BEHIND", "CONFIRMED"}
 	if o.Output == Wide {
-		head = append(head, "ADDRESS", "PROTOCOL", "STREAMS", "CONNECTED", "RESETS")
+		head = append(head, "ADDRESS", "PROTOCOL", "STREAMS", "CONNECTED", "RESETS", "ACTIVE")
 	}
 	rows := []row{{cells: append(head, "REASON")}}
 	for _, n := range m.Nodes {
@@ -88,7 +89,7 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	}
 	cells := []string{id, cmp.Or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
 	if o.Output == Wide {
-		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets))
+		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
 	}
 	text := printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {
@@ -156,4 +157,11 @@ func counted(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
 }

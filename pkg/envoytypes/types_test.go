@@ -1,4 +1,4 @@
-package static
+package envoytypes
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write types.go anew")
 
 // all is what a resource, or a message inside of one, can be of. Envoy's
-// services and data formats are not, but for RTDS's Runtime and this package's own needs.
+// services and data formats are not, but for RTDS's Runtime, and the Resource wrapper.
 var all = regexp.MustCompile(`^github\.com/(envoyproxy/go-control-plane/envoy/(config|extensions|type|watchdog|service/(runtime|discovery))/(.*/)?v3|` +
 	`cncf/xds/go/(udpa/type|xds/(core|type))/(.*/)?v[13])$`)
 
@@ -32,7 +32,7 @@ func TestTypesAreComplete(t *testing.T) {
 		t.Fatalf("go list: %v\n%s", err, &stderr)
 	}
 	var b strings.Builder
-	b.WriteString("package static\n\nimport (\n\t// The message types that a resource can be of, or can hold. Written by `go test ./pkg/static -update`.\n")
+	b.WriteString("package envoytypes\n\nimport (\n\t// The message types that a resource can be of, or can hold. Written by `go test ./pkg/envoytypes -update`.\n")
 	for _, path := range slices.Sorted(strings.FieldsSeq(string(out))) {
 		if all.MatchString(path) {
 			fmt.Fprintf(&b, "\t_ %q\n", path)
@@ -49,6 +49,6 @@ func TestTypesAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(b.String(), string(have)); diff != "" {
-		t.Errorf("types.go (-want +got); `go test ./pkg/static -update` writes it:\n%s", diff)
+		t.Errorf("types.go (-want +got); `go test ./pkg/envoytypes -update` writes it:\n%s", diff)
 	}
 }

@@ -1,7 +1,7 @@
-package static
+package envoytypes
 
 import (
-	// The message types that a resource can be of, or can hold. Written by `go test ./pkg/static -update`.
+	// The message types that a resource can be of, or can hold. Written by `go test ./pkg/envoytypes -update`.
 	_ "github.com/cncf/xds/go/udpa/type/v1"
 	_ "github.com/cncf/xds/go/xds/core/v3"
 	_ "github.com/cncf/xds/go/xds/type/matcher/v3"
