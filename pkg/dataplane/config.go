@@ -45,6 +45,8 @@ type Config struct {
 	DiscoveryMaxAge time.Duration
 	// SilenceTimeout is how long the control plane may say nothing: its probe interval and 2 s (12 s).
 	SilenceTimeout time.Duration
+	// MaxUnknown limits the names subscribed that have no service: over it, requests get a 503 with the reason discovery_limit (1,000).
+	MaxUnknown int
 	// DiscoveryTimeout bounds a request's wait for an unknown cluster (3 s).
 	DiscoveryTimeout time.Duration
 	// FailFast is how long requests wait for a cluster without usable endpoint (3 s).

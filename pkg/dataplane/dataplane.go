@@ -77,7 +77,7 @@ func (p *Proxy) assemble() error {
 		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
 		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),
 		Registerer: p.cfg.Registry, StateDir: p.cfg.StateDir, MaxAge: p.cfg.DiscoveryMaxAge,
-		SilenceTimeout: p.cfg.SilenceTimeout, DisableRefresh: p.cfg.DisableRefresh,
+		SilenceTimeout: p.cfg.SilenceTimeout, MaxUnknown: p.cfg.MaxUnknown, DisableRefresh: p.cfg.DisableRefresh,
 	})
 	if err != nil {
 		return err

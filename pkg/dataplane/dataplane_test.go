@@ -251,6 +251,30 @@ func TestStateDirServesAnOutage(t *testing.T) {
 	}
 }
 
+func TestUnknownHostsAreLimited(t *testing.T) {
+	control, addr := newControl(t)
+	a, _ := backend(t, "a")
+	control.set(echo, a)
+	r := start(t, addr, func(c *dataplane.Config) { c.MaxUnknown = 2 })
+	if status, _, body := r.get(echo); status != 200 || body != "a" {
+		t.Fatalf("%d %q", status, body)
+	}
+	for _, host := range []string{"one:1", "two:1"} {
+		if status, h, _ := r.get(host); status != 404 {
+			t.Errorf("%s: %d %s", host, status, h.Get("Proxy-Status"))
+		}
+	}
+	if status, h, _ := r.get("three:1"); status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=discovery_limit") {
+		t.Errorf("%d %s", status, h.Get("Proxy-Status"))
+	}
+	if status, _, body := r.get(echo); status != 200 || body != "a" {
+		t.Errorf("%d %q", status, body)
+	}
+	if _, metrics := r.admin(http.MethodGet, "/stats/prometheus"); !strings.Contains(metrics, `freshmesh_requests_total{cluster="unknown",code_class="5xx",reason="discovery_limit"} 1`) {
+		t.Error("not counted")
+	}
+}
+
 func TestAddressInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -53,7 +53,7 @@ func New(config Config) (*Client, error) {
 	c.connection.Store(&Status{Server: config.Servers[0], Since: time.Now()})
 	c.core = newCore(limits{
 		maxAge: config.MaxAge, idle: idleTimeout, silence: config.SilenceTimeout,
-		answer: answerTimeout, disableRefresh: config.DisableRefresh,
+		answer: answerTimeout, disableRefresh: config.DisableRefresh, maxUnknown: config.MaxUnknown,
 	}, config.node(), config.Applier, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	var err error
 	if c.metrics, err = newMetrics(c, config.Registerer); err != nil {
@@ -70,8 +70,8 @@ func New(config Config) (*Client, error) {
 
 // Cluster gives the cluster in force, at once when there is one, whatever the
 // state of the control plane. Otherwise it subscribes and waits for the answer
-// until ctx ends. The error matches ErrUnknownService, or ErrDiscoveryPending
-// (also at once, where all that came was refused) and ErrNeverConnected.
+// until ctx ends. The error matches ErrUnknownService, or ErrDiscoveryLimit, or
+// ErrDiscoveryPending (also at once, where all that came was refused) and ErrNeverConnected.
 func (c *Client) Cluster(ctx context.Context, name string) (*Cluster, error) {
 	if !usable(name) {
 		return nil, fmt.Errorf("cluster %q: %w", name, ErrUnknownService)

@@ -674,9 +674,67 @@ func TestLimitOfClusters(t *testing.T) {
 		w.server.service("a", "1", "10.0.0.1")
 		w.run()
 		w.must("a", "10.0.0.1")
-		if _, err := w.within(time.Second, "b"); !errors.Is(err, ErrDiscoveryPending) || !strings.Contains(err.Error(), "limit") {
+		if _, err := w.within(time.Second, "b"); !errors.Is(err, ErrDiscoveryLimit) {
 			t.Errorf("error %v", err)
 		}
 		w.must("a", "10.0.0.1")
+	})
+}
+
+// Names that nobody has come from whoever sends requests: they must neither pile
+// up nor push out what exists.
+func TestLimitOfUnknownNames(t *testing.T) {
+	bubble(t, func(c *Config) { c.MaxUnknown = 10 }, func(w *world) {
+		for i := range 50 {
+			w.server.service("real"+strconv.Itoa(i), "1", "10.0.0.1")
+		}
+		w.Subscribe("listened")
+		w.run()
+		for i := range 50 {
+			w.must("real"+strconv.Itoa(i), "10.0.0.1")
+		}
+		limited := 0
+		for i := range 300 {
+			switch _, err := w.within(time.Second, "wrong"+strconv.Itoa(i)); {
+			case errors.Is(err, ErrDiscoveryLimit):
+				limited++
+			case !errors.Is(err, ErrUnknownService):
+				t.Errorf("error %v", err)
+			}
+		}
+		if n := len(w.Status().Clusters); n != 61 || limited != 290 {
+			t.Errorf("%d subscriptions, %d names refused; want 61 and 290", n, limited)
+		}
+		// What was asked before is answered as before, and in a few seconds there is room.
+		for i := range 50 {
+			w.must("real"+strconv.Itoa(i), "10.0.0.1")
+		}
+		if _, err := w.within(time.Second, "wrong0"); !errors.Is(err, ErrUnknownService) {
+			t.Errorf("error %v", err)
+		}
+		pass(6 * time.Second)
+		w.server.service("new", "1", "10.0.0.2")
+		w.must("new", "10.0.0.2")
+		if n := len(w.Status().Clusters); n != 52 {
+			t.Errorf("%d subscriptions, want 52", n)
+		}
+	})
+}
+
+// Nobody answers: names that are asked once go after a minute all the same.
+func TestUnknownNamesGoDuringAnOutage(t *testing.T) {
+	bubble(t, func(c *Config) { c.MaxUnknown = 10 }, func(w *world) {
+		w.server.stop()
+		w.run()
+		for i := range 20 {
+			_, err := w.within(time.Second, strconv.Itoa(i))
+			if got, want := errors.Is(err, ErrDiscoveryLimit), i >= 10; got != want {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		pass(2 * time.Minute)
+		if n := len(w.Status().Clusters); n != 0 {
+			t.Errorf("%d subscriptions", n)
+		}
 	})
 }

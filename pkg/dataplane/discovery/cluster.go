@@ -58,6 +58,8 @@ var (
 	ErrUnknownService = errors.New("no such service")
 	// ErrDiscoveryPending: the control plane has not answered for this cluster in time.
 	ErrDiscoveryPending = errors.New("discovery has not been answered")
+	// ErrDiscoveryLimit: so many names are subscribed already (Config.MaxUnknown, Config.MaxClusters) that this one was not.
+	ErrDiscoveryLimit = errors.New("limit of discovery")
 	// ErrNeverConnected: as ErrDiscoveryPending, and no control plane was reached since the start.
 	ErrNeverConnected = errors.New("no control plane has been reached")
 )

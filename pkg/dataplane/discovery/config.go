@@ -65,6 +65,9 @@ type Config struct {
 	SilenceTimeout time.Duration
 	// MaxClusters limits the subscriptions, since names come with requests (10,000).
 	MaxClusters int
+	// MaxUnknown limits those of them that have nothing in force, whether not
+	// answered yet or known not to exist (1,000). Others never give way to them.
+	MaxUnknown int
 	// DisableRefresh makes Distrust do nothing: for tests that must fail without it.
 	DisableRefresh bool
 }
@@ -73,6 +76,7 @@ func (c *Config) setDefaults() {
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, 12*time.Second)
 	c.MaxClusters = cmp.Or(c.MaxClusters, 10_000)
+	c.MaxUnknown = cmp.Or(c.MaxUnknown, 1000)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

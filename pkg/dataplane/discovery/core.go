@@ -14,14 +14,18 @@ import (
 type limits struct {
 	maxAge, idle, silence, answer time.Duration
 	disableRefresh                bool
+	// maxUnknown is the limit that the owner keeps; from half of it on, absent names go sooner.
+	maxUnknown int
 }
 
 const (
 	// distrustGap is how often a cluster is asked again on suspicion.
 	distrustGap = time.Second
-	// absentIdle is how long a name that does not exist stays subscribed unused:
+	// absentIdle is how long a name with nothing in force stays subscribed unused:
 	// names come from whoever sends requests, and most wrong ones come once.
 	absentIdle = time.Minute
+	// crowdedIdle is that of names that do not exist, when there are many.
+	crowdedIdle = 5 * time.Second
 )
 
 // usedTypes are the types that are subscribed, in the order in which they are asked for.
@@ -40,6 +44,8 @@ type core struct {
 	entries map[mesh.ResourceName]*entry
 	hosts   map[string]*host
 	seq     uint64
+	// unknown counts the subs that are unknown.
+	unknown int
 
 	// The stream. asked holds the types that had a request on it: an
 	// acknowledgement of any other type would subscribe it by wildcard.
@@ -89,6 +95,8 @@ type sub struct {
 	name   string
 	pinned bool
 	usedAt time.Time
+	// unknown: neither pinned nor in force. count keeps it and core.unknown.
+	unknown bool
 	// services are the assignments subscribed for it: one, and during a change
 	// of service_name the old one too, until the new one is in force.
 	services []string
@@ -171,7 +179,20 @@ func (c *core) Subscribe(now time.Time, name string, pinned bool) {
 	s := c.want(now, name)
 	s.pinned = s.pinned || pinned
 	s.usedAt = now
+	c.count(s)
 	c.flush()
+}
+
+// count keeps the number of unknown names, whenever s may have become one or ceased to be.
+func (c *core) count(s *sub) {
+	is := c.subs[s.name] == s && !s.pinned && s.inForce == nil
+	switch {
+	case is && !s.unknown:
+		c.unknown++
+	case !is && s.unknown:
+		c.unknown--
+	}
+	s.unknown = is
 }
 
 func (c *core) want(now time.Time, name string) *sub {
@@ -264,6 +285,7 @@ func (c *core) release(name mesh.ResourceName, s *sub) {
 // drop ends a subscription altogether.
 func (c *core) drop(s *sub) {
 	delete(c.subs, s.name)
+	c.count(s)
 	c.release(mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}, s)
 	for _, n := range s.services {
 		c.release(mesh.ResourceName{Type: mesh.TypeEndpoint, Name: n}, s)

@@ -104,12 +104,11 @@ func (o *owner) loop(ctx context.Context) {
 func (o *owner) readInbox(now time.Time) {
 	subscribed, distrusted, reset := o.inbox.take()
 	for _, name := range sortedKeys(subscribed) {
-		if o.core.subs[name] == nil && len(o.core.subs) >= o.config.MaxClusters && !subscribed[name] {
-			o.publish(answer{
-				dropped: true, status: ClusterStatus{Name: name},
-				err: fmt.Errorf("cluster %s: %w: %d others are subscribed, which is the limit", name, ErrDiscoveryPending, o.config.MaxClusters),
-			})
-			continue
+		if o.core.subs[name] == nil && !subscribed[name] {
+			if err := o.full(); err != nil {
+				o.publish(answer{dropped: true, status: ClusterStatus{Name: name}, err: fmt.Errorf("cluster %s: %w", name, err)})
+				continue
+			}
 		}
 		o.core.Subscribe(now, name, subscribed[name])
 	}
@@ -120,6 +119,17 @@ func (o *owner) readInbox(now time.Time) {
 	for _, name := range sortedKeys(distrusted) {
 		o.core.Distrust(now, name)
 	}
+}
+
+// full is why a name that came with a request cannot be subscribed; nil when it can.
+func (o *owner) full() error {
+	switch {
+	case o.core.unknown >= o.config.MaxUnknown:
+		return fmt.Errorf("%w: %d names without a service are subscribed already", ErrDiscoveryLimit, o.core.unknown)
+	case len(o.core.subs) >= o.config.MaxClusters:
+		return fmt.Errorf("%w: %d clusters are subscribed already", ErrDiscoveryLimit, len(o.core.subs))
+	}
+	return nil
 }
 
 func (o *owner) tick(now time.Time) {

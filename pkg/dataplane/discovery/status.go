@@ -74,6 +74,7 @@ type answer struct {
 
 // publish tells the callers and the status how a cluster stands now.
 func (c *core) publish(s *sub) {
+	c.count(s)
 	if c.subs[s.name] != s {
 		return
 	}

@@ -41,10 +41,14 @@ func (c *core) Tick(now time.Time) {
 
 // expire drops what nobody has used for long.
 func (c *core) expire(now time.Time) {
+	crowded := c.maxUnknown > 0 && c.unknown > c.maxUnknown/2
 	for _, s := range c.subs {
 		limit := c.idle
-		if c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}].absent {
+		if s.unknown {
 			limit = min(limit, absentIdle)
+			if crowded && c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}].absent {
+				limit = min(limit, crowdedIdle)
+			}
 		}
 		if !s.pinned && now.Sub(s.usedAt) >= limit {
 			c.drop(s)

@@ -111,8 +111,10 @@ func TestGRPCErrorsOfOurs(t *testing.T) {
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "no_such_service") {
 		t.Errorf("unknown: %v", err)
 	}
-	addr, s := grpcServer(t, "127.0.0.1:0")
-	s.Stop()
+	// Not a server that is stopped: before its goroutine ran, it still accepts.
+	l := listen(t, "127.0.0.1:0")
+	addr := l.Addr().String()
+	_ = l.Close()
 	r.putCluster(&discovery.Cluster{HTTP2: true}, addr)
 	_, err = r.grpcClient(echo).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "all_ejected: "+addr) {

@@ -58,6 +58,8 @@ func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, e
 	switch {
 	case errors.Is(err, discovery.ErrUnknownService):
 		reason = upstream.NoSuchService
+	case errors.Is(err, discovery.ErrDiscoveryLimit):
+		reason = upstream.DiscoveryLimit
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
 	case ctx.Err() != nil:

@@ -27,7 +27,11 @@ type Config struct {
 //   - Acquire sends nothing of a request, and its failure is an *Error with Unsent;
 //   - a Conn is used for one request and retries nothing;
 //   - an error of RoundTrip is an *Error whose Unsent is true only if no peer can have acted on the request;
-//   - Retire refuses new work at once and lets what is in flight finish.
+//   - Retire refuses new work at once and lets what is in flight finish;
+//   - a response's header still has Connection, so that the fields it names stay
+//     behind. Pool falls short of this: net/http takes Connection off a response
+//     that has "close" in it, and there is no other way to it, so fields named
+//     beside close ("Connection: X-Hop, close") go on to the client.
 type Upstream interface {
 	Acquire(ctx context.Context) (Conn, error)
 	Dial(ctx context.Context) (*Raw, error)

@@ -17,6 +17,7 @@ const (
 	None               Reason = "none"
 	NoSuchService      Reason = "no_such_service"
 	DiscoveryPending   Reason = "discovery_pending"
+	DiscoveryLimit     Reason = "discovery_limit"
 	NeverReached       Reason = "control_plane_never_reached"
 	NoEndpoints        Reason = "no_endpoints"
 	AllEjected         Reason = "all_ejected"
@@ -55,6 +56,7 @@ type outcome struct {
 var outcomes = map[Reason]outcome{
 	NoSuchService:      {http.StatusNotFound, "destination_not_found", codes.Unimplemented},
 	DiscoveryPending:   {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
+	DiscoveryLimit:     {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
 	NeverReached:       {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
 	NoEndpoints:        {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
 	AllEjected:         {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
