@@ -17,5 +17,6 @@ func run(ctx context.Context, p program.Process, args []string) int {
 	return p.Dispatch(ctx, args, []program.Command{
 		{Name: "serve", Short: "serve xDS", Run: serve},
 		{Name: "audit", Short: "show what each node holds, and whether it is current", Run: audit},
-	}, "explain", "drain", "bootstrap", "check", "inject")
+		{Name: "bootstrap", Short: "write the bootstrap of an Envoy or of a gRPC client", Run: bootstrap},
+	}, "explain", "drain", "check", "inject")
 }

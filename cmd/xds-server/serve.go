@@ -13,6 +13,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/kube"
 	"github.com/freshmesh/freshmesh/pkg/manifest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/static"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -36,20 +37,21 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 	}
 	xdsListener, err := net.Listen("tcp", c.XDSAddress)
 	if err != nil {
-		return fmt.Errorf("--xds-address: %w", err)
+		return fmt.Errorf("xDS address: %w", err)
 	}
 	adminListener, err := net.Listen("tcp", c.AdminAddress)
 	if err != nil {
 		xdsListener.Close()
-		return fmt.Errorf("--admin-address: %w", err)
+		return fmt.Errorf("admin address: %w", err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return controlplane.New(controlplane.Config{
-		Source: source, ClusterDomain: c.ClusterDomain,
+		Source: source, Static: staticOf(c, log), ClusterDomain: c.ClusterDomain,
 		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
 		MaxStreams: c.MaxStreams, MaxNames: c.MaxSubscriptions, MaxRequestBytes: c.MaxRequestBytes,
-		Build: version.String(), Pprof: c.Pprof, Logger: log, Registry: registry,
+		MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
+		Build: version.String(), Pprof: c.Pprof, Channelz: c.Channelz, Logger: log, Registry: registry,
 	}).Run(ctx, xdsListener, adminListener)
 }
 
@@ -58,4 +60,12 @@ func sourceOf(c config.Server, log hclog.Logger) (mesh.Source, error) {
 		return manifest.New(manifest.Config{Dir: c.Manifests, Logger: log}), nil
 	}
 	return kube.New(kube.Config{Kubeconfig: c.Kubeconfig, Logger: log})
+}
+
+// staticOf gives nil where no directory of static resources is named.
+func staticOf(c config.Server, log hclog.Logger) *static.Source {
+	if c.StaticResources == "" {
+		return nil
+	}
+	return static.New(static.Config{Dir: c.StaticResources, Logger: log.Named("static")})
 }

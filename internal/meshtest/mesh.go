@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -167,21 +168,41 @@ func NewManifests(t testing.TB) *Manifests {
 // Source is the source over the directory.
 func (m *Manifests) Source() mesh.Source { return manifest.New(manifest.Config{Dir: m.Dir}) }
 
-// Service writes a service of the default namespace with port 8080, and a
-// slice with the given addresses, saved by rename as editors do.
+// Service is a service of the default namespace with port 8080.
+type Service struct {
+	Name string
+	// AppProtocol is the port's; "" means http.
+	AppProtocol string
+	// Annotations are freshmesh.dev/KEY: VALUE.
+	Annotations map[string]string
+	// Addresses are those of its ready endpoints, IP:PORT, each in a slice of its own.
+	Addresses []string
+}
+
+// Service writes an HTTP service with the given endpoints.
 func (m *Manifests) Service(name string, addresses ...string) {
 	m.t.Helper()
+	m.Put(Service{Name: name, Addresses: addresses})
+}
+
+// Put writes a service and its slices, saved by rename as editors do.
+func (m *Manifests) Put(s Service) {
+	m.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  ports: [{name: http, port: 8080, appProtocol: http}]\n", name)
-	for i, address := range addresses {
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata:\n  name: %s\n  annotations: {", s.Name)
+	for key, value := range s.Annotations {
+		fmt.Fprintf(&b, "freshmesh.dev/%s: %q, ", key, value)
+	}
+	fmt.Fprintf(&b, "}\nspec:\n  ports: [{name: http, port: 8080, appProtocol: %s}]\n", cmp.Or(s.AppProtocol, "http"))
+	for i, address := range s.Addresses {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%d, labels: {kubernetes.io/service-name: %s}}\n", name, i, name)
+		fmt.Fprintf(&b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%d, labels: {kubernetes.io/service-name: %s}}\n", s.Name, i, s.Name)
 		fmt.Fprintf(&b, "addressType: IPv4\nports: [{name: http, port: %s}]\nendpoints: [{addresses: [%q], conditions: {ready: true}}]\n", port, host)
 	}
-	path := filepath.Join(m.Dir, name+".yaml")
+	path := m.path(s.Name)
 	if err := os.WriteFile(path+".new", []byte(b.String()), 0o600); err != nil {
 		m.t.Fatal(err)
 	}
@@ -189,6 +210,16 @@ func (m *Manifests) Service(name string, addresses ...string) {
 		m.t.Fatal(err)
 	}
 }
+
+// Remove deletes a service and its slices.
+func (m *Manifests) Remove(name string) {
+	m.t.Helper()
+	if err := os.Remove(m.path(name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *Manifests) path(name string) string { return filepath.Join(m.Dir, name+".yaml") }
 
 // Get asks for a path on an HTTP address, and wants 200.
 func Get(t testing.TB, address, path string) string {

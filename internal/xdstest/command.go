@@ -23,9 +23,9 @@ type command struct {
 
 // commandOptions are the options that a command knows.
 var commandOptions = map[string]string{
-	"delta-open": "node as agent", "sotw-open": "node as agent",
+	"delta-open": "node as agent only", "sotw-open": "node as agent only",
 	"subscribe": "on held", "unsubscribe": "on", "resend": "on",
-	"ack": "on subscribe unsubscribe", "nack": "on", "pause": "on", "resume": "on", "close": "on",
+	"ack": "on subscribe unsubscribe", "nack": "on version", "refuse": "on", "pause": "on", "resume": "on", "close": "on",
 	"put": "service",
 }
 
@@ -56,6 +56,9 @@ func (c command) option(key, otherwise string) string {
 func (c command) typeAndNames() (mesh.Type, []string, error) {
 	if len(c.words) == 0 {
 		return "", nil, fmt.Errorf("%s wants a type", c.name)
+	}
+	if c.words[0] == "-" {
+		return "", c.words[1:], nil
 	}
 	t, ok := mesh.ParseType(c.words[0])
 	if !ok {
@@ -93,13 +96,25 @@ func (n *namedStream) answer(c command) error {
 	n.answered[number] = true
 	r := n.received[number-1]
 	if c.name == "nack" {
-		n.Nack(r, cmp.Or(strings.Join(words, " "), "refused"))
-		return nil
+		return n.refuse(r, cmp.Or(strings.Join(words, " "), "refused"), c.option("version", "held"))
 	}
 	if len(words) > 0 {
 		return fmt.Errorf("ack: what is %q?", words)
 	}
 	return n.ackAnd(r, c.options["subscribe"], c.options["unsubscribe"])
+}
+
+// refuse sends a NACK with the version held, or with the one refused.
+func (n *namedStream) refuse(r *Response, message, version string) error {
+	switch version {
+	case "held":
+		n.Nack(r, message)
+	case "new":
+		n.Send(Request{Type: r.Type, Nonce: r.Nonce, Error: message, Version: r.Version, Names: n.typeState(r.Type).names})
+	default:
+		return fmt.Errorf("nack: version=%s is neither held nor new", version)
+	}
+	return nil
 }
 
 // pick gives the number of the response that an answer is for, and the other words.

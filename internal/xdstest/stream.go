@@ -25,12 +25,14 @@ const (
 	Delta Protocol = "delta"
 )
 
-// Stream is one ADS stream, used from the test's goroutine. What fails, fails
+// Stream is one xDS stream, used from the test's goroutine. What fails, fails
 // the test at once.
 type Stream struct {
 	// Protocol and Node are set once by Open.
 	Protocol Protocol
 	Node     *corev3.Node
+	// Only is the type of a separate per-type service; "" for ADS.
+	Only mesh.Type
 
 	t      testing.TB
 	cancel context.CancelFunc
@@ -59,13 +61,19 @@ type typeState struct {
 // carries the node. The stream is closed when the test ends, or by Close.
 func Open(t testing.TB, conn grpc.ClientConnInterface, p Protocol, node *corev3.Node) *Stream {
 	t.Helper()
+	return OpenOnly(t, conn, p, "", node)
+}
+
+// OpenOnly is Open on the separate service of one type: cds, eds, lds or rds.
+func OpenOnly(t testing.TB, conn grpc.ClientConnInterface, p Protocol, only mesh.Type, node *corev3.Node) *Stream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Stream{
-		Protocol: p, Node: node, t: t, cancel: cancel,
+		Protocol: p, Node: node, Only: only, t: t, cancel: cancel,
 		arrived: make(chan *Response, unread), done: make(chan struct{}), reading: make(chan struct{}, 1),
 		first: true, types: map[mesh.Type]*typeState{},
 	}
-	receive, err := s.open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn))
+	receive, err := s.open(ctx, conn)
 	if err != nil {
 		cancel()
 		t.Fatalf("open %s stream: %v", p, err)
@@ -80,22 +88,41 @@ func Open(t testing.TB, conn grpc.ClientConnInterface, p Protocol, node *corev3.
 	return s
 }
 
-func (s *Stream) open(ctx context.Context, client discoveryv3.AggregatedDiscoveryServiceClient) (func() (*Response, error), error) {
+// methods are the full names of a type's stream, but for "Stream" or "Delta".
+var methods = map[mesh.Type][2]string{
+	"":                {"/envoy.service.discovery.v3.AggregatedDiscoveryService/", "AggregatedResources"},
+	mesh.TypeCluster:  {"/envoy.service.cluster.v3.ClusterDiscoveryService/", "Clusters"},
+	mesh.TypeEndpoint: {"/envoy.service.endpoint.v3.EndpointDiscoveryService/", "Endpoints"},
+	mesh.TypeListener: {"/envoy.service.listener.v3.ListenerDiscoveryService/", "Listeners"},
+	mesh.TypeRoute:    {"/envoy.service.route.v3.RouteDiscoveryService/", "Routes"},
+}
+
+func (s *Stream) open(ctx context.Context, conn grpc.ClientConnInterface) (func() (*Response, error), error) {
+	method, ok := methods[s.Only]
+	if !ok {
+		return nil, fmt.Errorf("no service for type %s is known here", s.Only)
+	}
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	switch s.Protocol {
 	case SotW:
-		stream, err := client.StreamAggregatedResources(ctx)
-		s.send = func(r *Request) error { return stream.Send(r.sotw()) }
-		return func() (*Response, error) { return decode(stream.Recv, sotwResponse) }, err
+		stream, err := conn.NewStream(ctx, desc, method[0]+"Stream"+method[1])
+		s.send = func(r *Request) error { return stream.SendMsg(r.sotw()) }
+		return func() (*Response, error) {
+			m := &discoveryv3.DiscoveryResponse{}
+			return decode(m, stream.RecvMsg(m), sotwResponse)
+		}, err
 	case Delta:
-		stream, err := client.DeltaAggregatedResources(ctx)
-		s.send = func(r *Request) error { return stream.Send(r.delta()) }
-		return func() (*Response, error) { return decode(stream.Recv, deltaResponse) }, err
+		stream, err := conn.NewStream(ctx, desc, method[0]+"Delta"+method[1])
+		s.send = func(r *Request) error { return stream.SendMsg(r.delta()) }
+		return func() (*Response, error) {
+			m := &discoveryv3.DeltaDiscoveryResponse{}
+			return decode(m, stream.RecvMsg(m), deltaResponse)
+		}, err
 	}
 	return nil, fmt.Errorf("protocol %q is unknown", s.Protocol)
 }
 
-func decode[M any](receive func() (M, error), convert func(M) (*Response, error)) (*Response, error) {
-	m, err := receive()
+func decode[M any](m M, err error, convert func(M) (*Response, error)) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +212,9 @@ func (s *Stream) sotwNonce(st *typeState) string {
 }
 
 func (s *Stream) typeState(t mesh.Type) *typeState {
+	if t == "" {
+		t = s.Only
+	}
 	if s.types[t] == nil {
 		s.types[t] = &typeState{}
 	}

@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,12 +43,13 @@ type System struct {
 //
 // So a command without output is proof of silence. The commands:
 //
-//	delta-open node=N [as=NAME] [agent=A]    opens a stream; NAME is N if not given
-//	sotw-open  node=N [as=NAME] [agent=A]
+//	delta-open node=N [as=NAME] [agent=A] [only=TYPE]    opens a stream; NAME is N if not given;
+//	sotw-open  node=N [as=NAME] [agent=A] [only=TYPE]    only: on the separate service of a type, not ADS
 //	subscribe TYPE [NAMES…] [held=(NAMES…)]  held: as initial_resource_versions, with the versions this transcript saw last
 //	unsubscribe TYPE NAMES…
 //	ack [#N] [subscribe=(…)] [unsubscribe=(…)]   the response #N, else the oldest unanswered one
-//	nack [#N] [MESSAGE…]
+//	nack [#N] [MESSAGE…] [version=new]    new: with the version refused, as some clients do, instead of the one held
+//	refuse TYPE [MESSAGE…]                a NACK of the type with a nonce never issued and no names
 //	resend TYPE                              the last request's subscription again, with a nonce never issued
 //	pause                                    stops reading the stream, after at most one more response
 //	resume
@@ -58,7 +60,7 @@ type System struct {
 //	wait DURATION                            lets bubble time pass
 //	audit [ARGS…]
 //
-// TYPE is a short name or a type URL. Commands act on the stream named last;
+// TYPE is a short name or a type URL; "-" leaves type_url empty. Commands act on the stream named last;
 // on=NAME after any of them names another. Nonces never appear: a response is
 // known by its number.
 func RunTranscript(t *testing.T, path string, start func(testing.TB) System) {
@@ -126,6 +128,12 @@ func (s *transcript) do(d *datadriven.TestData) (string, error) {
 		return "", s.request(stream, c)
 	case "ack", "nack":
 		return "", stream.answer(c)
+	case "refuse":
+		t, words, err := c.typeAndNames()
+		if err == nil {
+			stream.Send(Request{Type: t, Nonce: "never issued", Error: cmp.Or(strings.Join(words, " "), "refused")})
+		}
+		return "", err
 	case "pause":
 		stream.Pause()
 		return "", nil
@@ -146,7 +154,15 @@ func (s *transcript) open(c command) error {
 	}
 	p := Protocol(strings.TrimSuffix(c.name, "-open"))
 	node := &corev3.Node{Id: c.option("node", ""), UserAgentName: c.option("agent", "")}
-	s.current = &namedStream{Stream: Open(s.t, s.conn, p, node), name: name, answered: map[int]bool{}}
+	var only mesh.Type
+	if short := c.option("only", ""); short != "" {
+		t, ok := mesh.ParseType(short)
+		if !ok {
+			return fmt.Errorf("type %q is unknown", short)
+		}
+		only = t
+	}
+	s.current = &namedStream{Stream: OpenOnly(s.t, s.conn, p, only, node), name: name, answered: map[int]bool{}}
 	s.streams = append(s.streams, s.current)
 	return nil
 }

@@ -122,8 +122,9 @@ type BehindResource struct {
 
 // Nack is the last refusal of a version that is still current.
 type Nack struct {
-	Version   mesh.Version `json:"version"`
-	At        time.Time    `json:"at"`
-	Message   string       `json:"message"`
-	Resources []string     `json:"resources"`
+	Version mesh.Version `json:"version"`
+	At      time.Time    `json:"at"`
+	Message string       `json:"message"`
+	// Resources are sorted, at most 100 of them.
+	Resources []string `json:"resources"`
 }

@@ -34,7 +34,10 @@ type Stream struct {
 	// ConnectedAt is when the stream was opened, ConfirmedAt the last valid ACK
 	// or NACK on it (the zero time before the first).
 	ConnectedAt, ConfirmedAt time.Time
-	types                    map[mesh.Type]*Tracker
+	// Elsewhere is when another stream of the node last confirmed another type,
+	// where each of its streams has one type; zero otherwise.
+	Elsewhere time.Time
+	types     map[mesh.Type]*Tracker
 }
 
 // NewStream begins at now.
@@ -76,14 +79,22 @@ func (s *Stream) Types() []mesh.Type {
 // warm what it names: Envoy does so for a new cluster or listener, up to 15 s.
 func Withholds(t mesh.Type) bool { return t == mesh.TypeCluster || t == mesh.TypeListener }
 
-// confirmedSince tells whether another type was acknowledged at or after a time.
-func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
+// ConfirmedBeside gives when a type other than t was last acknowledged, here or
+// on another stream of the node; the zero time when none was.
+func (s *Stream) ConfirmedBeside(t mesh.Type) time.Time {
+	last := s.Elsewhere
 	for other, tr := range s.types {
-		if other != t && !tr.ackedAt.Before(at) && !tr.ackedAt.IsZero() {
-			return true
+		if other != t && tr.ackedAt.After(last) {
+			last = tr.ackedAt
 		}
 	}
-	return false
+	return last
+}
+
+// confirmedSince tells whether another type was acknowledged at or after a time.
+func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
+	last := s.ConfirmedBeside(t)
+	return !last.IsZero() && !last.Before(at)
 }
 
 // Overdue gives the first type whose response went unanswered for longer than
@@ -134,7 +145,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	rejected := len(refusedNames) > 0 || tr.refusedHeld && tr.Subscribed()
 	if tr.nack != nil && (rejected || tr.ackedAt.Before(tr.nack.at)) {
 		slices.Sort(refusedNames)
-		out.Nack = &Nack{Version: tr.nack.version, At: tr.nack.at, Message: tr.nack.message, Resources: refusedNames}
+		out.Nack = &Nack{Version: tr.nack.version, At: tr.nack.at, Message: tr.nack.message, Resources: refusedNames[:min(len(refusedNames), maxBehind)]}
 	}
 	s.judge(t, &out, now, since, rejected)
 	return out

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	_ "github.com/freshmesh/freshmesh/pkg/envoytypes" // what can be decoded
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -21,7 +22,8 @@ type Resources struct {
 	Resources []Shown     `json:"resources"`
 }
 
-// Shown is one resource. It has either Body or BodyBase64.
+// Shown is one resource. It has either Body or BodyBase64, or neither for a
+// secret, whose contents are shown to nobody but the nodes.
 type Shown struct {
 	Name      string       `json:"name"`
 	Version   mesh.Version `json:"version"`
@@ -60,6 +62,9 @@ func (s *Server) resources(w http.ResponseWriter, r *http.Request) {
 // show decodes with the message types that are linked into the program.
 func show(typ mesh.Type, r Resource) Shown {
 	shown := Shown{Name: r.Name, Version: r.Version, ChangedAt: r.ChangedAt, Cause: r.Cause}
+	if r.Body == nil {
+		return shown
+	}
 	body, err := decode(typ, r.Body)
 	if err != nil {
 		shown.BodyBase64, shown.Undecoded = r.Body, err.Error()

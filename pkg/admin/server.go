@@ -73,7 +73,7 @@ type Resource struct {
 	ChangedAt time.Time
 	// Cause is the object whose change made this form.
 	Cause string
-	// Body is the serialised message, the value of its Any.
+	// Body is the serialised message, the value of its Any; nil where it is not to be shown.
 	Body []byte
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -290,5 +291,20 @@ func TestServe(t *testing.T) {
 	_ = l.Close()
 	if err := newServer(p, false).Serve(t.Context(), l); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("Serve on a closed listener: %v", err)
+	}
+}
+
+// Filters that freshmesh itself never makes are shown all the same.
+func TestResourcesDecodeEnvoysFilters(t *testing.T) {
+	// A TypedExtensionConfig of an HTTP filter, written by hand: name, then an Any of a Lua filter.
+	packed := protowire.AppendTag(nil, 1, protowire.BytesType)
+	packed = protowire.AppendString(packed, "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua")
+	body := protowire.AppendTag(nil, 1, protowire.BytesType)
+	body = protowire.AppendString(body, "script")
+	body = protowire.AppendTag(body, 2, protowire.BytesType)
+	body = protowire.AppendBytes(body, packed)
+	r := show("type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", Resource{Name: "script", Body: body})
+	if r.Undecoded != "" || !strings.Contains(string(r.Body), "lua.v3.Lua") {
+		t.Errorf("%s, %q", r.Body, r.Undecoded)
 	}
 }

@@ -228,7 +228,7 @@ func TestActionsAndWarnings(t *testing.T) {
 		}
 	}
 	_, result, err := LoadServer([]string{"--static-resources", directory}, inCluster(nil))
-	if err != nil || !cmp.Equal(result.Warnings, []string{"--static-resources: static resources are not served yet"}) {
+	if err != nil || len(result.Warnings) > 0 {
 		t.Errorf("static resources: %q, %v", result.Warnings, err)
 	}
 	_, result, err = LoadDataplane([]string{"--node-id=a", "--inbound-address=:15006"}, environment(nil))

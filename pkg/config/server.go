@@ -35,7 +35,7 @@ type Server struct {
 	Manifests string
 	// Kubeconfig is the kubeconfig file; "" unless Source is FromKubeconfig.
 	Kubeconfig string
-	// StaticResources is a directory of xDS resources, or "". Not served yet.
+	// StaticResources is a directory of xDS resources to serve beside, or "".
 	StaticResources string
 	// XDSAddress and AdminAddress are for net.Listen.
 	XDSAddress   string
@@ -52,11 +52,17 @@ type Server struct {
 	MaxStreams int
 	// MaxSubscriptions bounds the names that one stream subscribes to, all types together.
 	MaxSubscriptions int
+	// MaxNodeStreams bounds the streams of one node id, over all its connections.
+	MaxNodeStreams int
+	// MaxNodeBytes bounds the metadata of a node message.
+	MaxNodeBytes int
 	// MaxRequestBytes bounds one xDS request.
 	MaxRequestBytes int
 	// Pprof serves /debug/pprof on the admin address.
 	Pprof bool
-	Log   Log
+	// Channelz serves gRPC's channelz on the xDS address.
+	Channelz bool
+	Log      Log
 }
 
 // DefaultServer is the configuration before any origin has spoken; it names no source.
@@ -70,7 +76,9 @@ func DefaultServer() Server {
 		SourceCheckInterval: 30 * time.Second,
 		MaxStreams:          1000,
 		MaxSubscriptions:    100_000,
-		MaxRequestBytes:     4 << 20,
+		MaxNodeStreams:      1000,
+		MaxNodeBytes:        64 << 10,
+		MaxRequestBytes:     32 << 20, // a reconnecting client names all that it holds
 		Log:                 Log{Level: "info", Format: "text"},
 	}
 }
@@ -89,9 +97,6 @@ func LoadServer(args []string, lookupEnv func(string) (string, bool)) (Server, R
 	c := DefaultServer()
 	t := serverTable(&c, lookupEnv)
 	result, err := t.load(args, lookupEnv)
-	if c.StaticResources != "" {
-		result.Warnings = append(result.Warnings, t.field("static-resources").where()+": static resources are not served yet")
-	}
 	return c, result, err
 }
 
@@ -99,7 +104,7 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	t := &table{usage: serverUsage}
 	path(t, &c.Manifests, "manifests", "directory", "take Kubernetes objects from the YAML and JSON files of this directory, and watch it", existingDirectory)
 	path(t, &c.Kubeconfig, "kubeconfig", "file", "take Kubernetes objects from the cluster that this kubeconfig names", existingFile)
-	path(t, &c.StaticResources, "static-resources", "directory", "serve the xDS resources of this directory too (not served yet)", existingDirectory)
+	path(t, &c.StaticResources, "static-resources", "directory", "serve the xDS resources of this directory too, and watch it", existingDirectory)
 	text(t, &c.XDSAddress, "xds-address", "address", "serve xDS (gRPC) here", listenAddress)
 	text(t, &c.AdminAddress, "admin-address", "address", "serve the admin side (HTTP) here", listenAddress)
 	text(t, &c.ClusterDomain, "cluster-domain", "domain", "last part of service names", clusterDomain)
@@ -108,8 +113,11 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	duration(t, &c.SourceCheckInterval, "source-check-interval", "check this often that the source's watch still moves")
 	count(t, &c.MaxStreams, "max-streams", "streams allowed on one connection")
 	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe to, all types together")
+	count(t, &c.MaxNodeStreams, "max-node-streams", "streams that one node id may have open")
+	count(t, &c.MaxNodeBytes, "max-node-bytes", "size allowed for the metadata of a node")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
+	boolean(t, &c.Channelz, "channelz", "serve gRPC's channelz on the xDS address")
 	logFields(t, &c.Log)
 	t.judge = func() []error { return []error{c.chooseSource(t, lookupEnv)} }
 	return t

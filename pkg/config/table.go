@@ -86,6 +86,9 @@ func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Resu
 	if value, ok := lookupEnv("FRESHMESH_CONFIG"); ok && file == "" {
 		file = value
 	}
+	if printing { // also what is not complete yet: printing is how one finds out
+		t.judge = nil
+	}
 	if err := t.fill(file, lookupEnv); err != nil {
 		return Result{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/xds"
 )
 
 // Audit implements admin.Auditor.
@@ -26,6 +27,9 @@ func (s *Server) Audit(ctx context.Context, node mesh.NodeID) (ack.Audit, error)
 func (s *Server) Status() admin.Status {
 	source := s.cfg.Source.Status()
 	problems := slices.Concat(source.Problems, *s.loop.problems.Load())
+	if s.cfg.Static != nil {
+		problems = append(problems, s.cfg.Static.Status().Problems...)
+	}
 	slices.SortFunc(problems, func(a, b mesh.Problem) int { return strings.Compare(a.String(), b.String()) })
 	if problems == nil {
 		problems = []mesh.Problem{}
@@ -70,7 +74,10 @@ func (s *Server) Resources(ctx context.Context, q admin.Query) ([]admin.Resource
 }
 
 func shown(v snapshot.View, t mesh.Type, b *snapshot.Body) admin.Resource {
-	r := admin.Resource{Name: b.Name.Value(), Version: b.Version, Body: b.Value()}
+	r := admin.Resource{Name: b.Name.Value(), Version: b.Version}
+	if t != xds.TypeSecret {
+		r.Body = b.Value()
+	}
 	if at, cause, ok := v.Cause(t, b.Name); ok {
 		r.ChangedAt, r.Cause = at, cause.Object.String()
 	}

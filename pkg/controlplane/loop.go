@@ -20,9 +20,12 @@ type loop struct {
 	log     hclog.Logger
 	metrics *metrics
 	asks    chan func()
+	// onSync is called once, when what the sources held at the start is published.
+	onSync func()
 
 	// owned by run
 	translator *translate.Translator
+	merger     *merger
 	logged     map[mesh.Problem]bool
 
 	// atomic
@@ -30,10 +33,11 @@ type loop struct {
 	problems atomic.Pointer[[]mesh.Problem]
 }
 
-func newLoop(c translate.Config, store *snapshot.Store, log hclog.Logger, m *metrics) *loop {
+// newLoop makes a loop that waits for the sync of withFiles, too, if that is set.
+func newLoop(c translate.Config, withFiles bool, store *snapshot.Store, log hclog.Logger, m *metrics) *loop {
 	l := &loop{
-		queue: newQueue(), store: store, log: log, metrics: m, asks: make(chan func()),
-		translator: translate.New(c), logged: make(map[mesh.Problem]bool),
+		queue: newQueue(withFiles), store: store, log: log, metrics: m, asks: make(chan func()),
+		translator: translate.New(c), merger: newMerger(), logged: make(map[mesh.Problem]bool),
 	}
 	l.problems.Store(&[]mesh.Problem{})
 	return l
@@ -48,38 +52,45 @@ func (l *loop) run(ctx context.Context) error {
 		case ask := <-l.asks:
 			ask()
 		case <-l.queue.ready:
-			changes, synced := l.queue.take()
-			l.apply(changes, synced)
+			l.apply(l.queue.take())
 		}
 	}
 }
 
-// apply translates changes and publishes what came of them. It reports whether
-// anything was published. What comes before the sync is published as well:
+// apply translates changes and publishes what came of them, static resources
+// first, so that what they hide does not show. It reports whether anything was published. What comes before the sync is published as well:
 // nobody is served from the store until synced is set, and then all of it is there.
-func (l *loop) apply(changes []translate.Change, synced bool) bool {
+func (l *loop) apply(b batch) bool {
+	published := b.files != nil && l.publish(l.merger.replace(*b.files, l.store.Snapshot().Resource), time.Now())
 	begin := time.Now()
-	l.metrics.sourceDelay(changes, begin)
+	l.metrics.sourceDelay(b.changes, begin)
 	before := l.translator.Translations()
-	update := l.translator.Apply(changes)
+	update := l.translator.Apply(b.changes)
 	now := time.Now()
 	l.metrics.translateDelay.Observe(now.Sub(begin).Seconds())
 	l.metrics.translations.Add(float64(l.translator.Translations() - before))
-	snap, published := l.store.Publish(update, now)
-	if published {
-		l.metrics.generation.Set(float64(snap.Generation()))
-		l.log.Debug("published", "generation", snap.Generation(), "put", len(update.Put), "removed", len(update.Remove))
-	}
-	if synced && !l.synced.Swap(true) {
-		l.log.Info("source synced", "generation", snap.Generation())
+	published = l.publish(l.merger.generated(update), now) || published
+	if b.synced && !l.synced.Load() {
+		l.log.Info("source synced", "generation", l.store.Snapshot().Generation())
+		l.synced.Store(true)
+		l.onSync()
 	}
 	l.noteProblems()
 	return published
 }
 
-// noteProblems shows the translator's problems and logs each new one once.
+func (l *loop) publish(u mesh.Update, at time.Time) bool {
+	snap, published := l.store.Publish(u, at)
+	if published {
+		l.metrics.generation.Set(float64(snap.Generation()))
+		l.log.Debug("published", "generation", snap.Generation(), "put", len(u.Put), "removed", len(u.Remove))
+	}
+	return published
+}
+
+// noteProblems shows the problems of translation and of merging and logs each new one once.
 func (l *loop) noteProblems() {
-	now := l.translator.Problems()
+	now := slices.Concat(l.translator.Problems(), l.merger.problems())
 	old := *l.problems.Load()
 	if slices.Equal(old, now) {
 		return
@@ -112,7 +123,7 @@ func (l *loop) Reconcile(ctx context.Context, service mesh.Key, live []mesh.Obje
 	err = l.ask(ctx, func() {
 		if diff := l.translator.Differs(service, live); len(diff) > 0 {
 			l.log.Warn("the live read differs from what was known", "service", service.String(), "objects", len(diff))
-			changed = l.apply(diff, false)
+			changed = l.apply(batch{changes: diff})
 		}
 	})
 	return changed, err

@@ -4,24 +4,60 @@ import (
 	"sync"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/static"
 	"github.com/freshmesh/freshmesh/pkg/translate"
 )
 
-// queue takes what a source delivers and holds the last change of each object
-// until the loop takes them. It implements mesh.Sink. Its size is bounded by the
-// number of objects.
+// queue takes what the sources deliver and holds the last change of each object
+// until the loop takes them. It implements mesh.Sink, and as fileQueue static.Sink. Its size is bounded by the number of objects.
 type queue struct {
 	ready chan struct{} // holds one token while there is something to take
 
 	mu      sync.Mutex // guards what follows
 	order   []mesh.Key
 	changes map[mesh.Key]translate.Change
-	synced  bool
+	// files is what the directory of static resources holds; nil once taken.
+	files  *[]static.Resource
+	synced [sources]bool
 }
 
-func newQueue() *queue {
-	return &queue{ready: make(chan struct{}, 1), changes: make(map[mesh.Key]translate.Change)}
+// The sources that a queue takes from.
+const (
+	fromObjects = iota
+	fromFiles
+	sources
+)
+
+// batch is what the loop takes from a queue.
+type batch struct {
+	changes []translate.Change
+	// files are all static resources; nil when they have not changed.
+	files *[]static.Resource
+	// synced is true once every source has synced and everything from before
+	// that has been taken, this time included.
+	synced bool
 }
+
+// newQueue makes a queue that waits for one source, or for both.
+func newQueue(withFiles bool) *queue {
+	q := &queue{ready: make(chan struct{}, 1), changes: make(map[mesh.Key]translate.Change)}
+	q.synced[fromFiles] = !withFiles
+	return q
+}
+
+// fileQueue is the queue as a static.Sink.
+type fileQueue struct{ *queue }
+
+// Resources implements static.Sink.
+func (q fileQueue) Resources(all []static.Resource) {
+	q.mu.Lock()
+	q.files = &all
+	q.mu.Unlock()
+	q.poke()
+}
+
+// Synced implements static.Sink.
+func (q fileQueue) Synced() { q.sync(fromFiles) }
 
 // Put implements mesh.Sink.
 func (q *queue) Put(o mesh.Object) {
@@ -34,9 +70,11 @@ func (q *queue) Delete(m mesh.Meta) {
 }
 
 // Synced implements mesh.Sink.
-func (q *queue) Synced() {
+func (q *queue) Synced() { q.sync(fromObjects) }
+
+func (q *queue) sync(source int) {
 	q.mu.Lock()
-	q.synced = true
+	q.synced[source] = true
 	q.mu.Unlock()
 	q.poke()
 }
@@ -70,16 +108,18 @@ func (q *queue) poke() {
 	}
 }
 
-// take empties the queue. synced is true once the source has synced and
-// everything from before that has been taken, this time included.
-func (q *queue) take() (changes []translate.Change, synced bool) {
+// take empties the queue.
+func (q *queue) take() batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	changes = make([]translate.Change, 0, len(q.order))
-	for _, key := range q.order {
-		changes = append(changes, q.changes[key])
+	b := batch{
+		changes: make([]translate.Change, 0, len(q.order)), files: q.files,
+		synced: q.synced[fromObjects] && q.synced[fromFiles],
 	}
-	q.order = nil
+	for _, key := range q.order {
+		b.changes = append(b.changes, q.changes[key])
+	}
+	q.order, q.files = nil, nil
 	clear(q.changes)
-	return changes, q.synced
+	return b
 }

@@ -1,27 +1,24 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"time"
 
-	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/refresh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
+	"github.com/freshmesh/freshmesh/pkg/static"
 	"github.com/freshmesh/freshmesh/pkg/translate"
 	"github.com/freshmesh/freshmesh/pkg/xds"
-	"github.com/freshmesh/freshmesh/pkg/xds/lrs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/health"
 )
 
 // Config of a Server. Source, Logger and Registry are required.
@@ -29,8 +26,10 @@ type Config struct {
 	Source        mesh.Source
 	ClusterDomain string
 	Policy        ack.Policy
-	// MaxNames bounds the names that one stream subscribes to; 0: the default of package xds.
-	MaxNames int
+	// Static are resources that are served beside those made of Source's objects; may be nil.
+	Static *static.Source
+	// MaxNames, MaxNodeStreams and MaxNodeBytes are the limits of package xds; 0: its defaults.
+	MaxNames, MaxNodeStreams, MaxNodeBytes int
 	// MaxStreams bounds the streams of one connection; 0: no bound.
 	MaxStreams int
 	// MaxRequestBytes bounds one request; 0 means 32 MiB, since a reconnecting
@@ -39,8 +38,10 @@ type Config struct {
 	// ReportInterval is how often proxies report load; 0 means 10 s.
 	ReportInterval time.Duration
 	// Build is shown in the audit.
-	Build    string
-	Pprof    bool
+	Build string
+	Pprof bool
+	// Channelz serves gRPC's channelz beside xDS.
+	Channelz bool
 	Logger   hclog.Logger
 	Registry *prometheus.Registry
 }
@@ -53,6 +54,7 @@ type Server struct {
 	refresh *refresh.Refresher
 	admin   *admin.Server
 	grpc    *grpc.Server
+	health  *health.Server
 	store   *snapshot.Store
 	// done ends the load reports when the server stops.
 	done chan struct{}
@@ -62,10 +64,11 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{cfg: c, store: snapshot.New(snapshot.Config{}), done: make(chan struct{})}
 	propagation := xds.Propagation()
-	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, s.store,
+	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
 		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
 	s.xds = xds.New(xds.Config{
-		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners, MaxNames: c.MaxNames,
+		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners,
+		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
 		Logger: c.Logger.Named("xds"), Registerer: c.Registry, Propagation: propagation,
 	})
 	s.refresh = refresh.New(refresh.Config{
@@ -76,30 +79,13 @@ func New(c Config) *Server {
 		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
-	s.grpc = newGRPC(c)
-	s.xds.Register(s.grpc)
-	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
-		Sink: s.refresh, Interval: c.ReportInterval, Logger: c.Logger, Done: s.done,
-	}))
+	s.grpc, s.health = newGRPC(c), health.NewServer()
+	s.registerServices()
 	return s
 }
 
-const (
-	// minPing is the least time between two keepalive pings that a client may send.
-	minPing = 5 * time.Second
-	// drainTime bounds how long Run waits for calls to end once it stops.
-	drainTime = 3 * time.Second
-)
-
-func newGRPC(c Config) *grpc.Server {
-	return grpc.NewServer(append(xds.ServerOptions(),
-		grpc.MaxRecvMsgSize(cmp.Or(c.MaxRequestBytes, 32<<20)),
-		grpc.MaxConcurrentStreams(cmp.Or(uint32(c.MaxStreams), math.MaxUint32)),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		// A connection whose peer is gone is noticed as soon as a silent stream is.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: c.Policy.ProbeInterval, Timeout: c.Policy.AckTimeout}),
-	)...)
-}
+// drainTime bounds how long Run waits for calls to end once it stops.
+const drainTime = 3 * time.Second
 
 // Run serves on the two listeners, which it closes, until ctx ends; then every
 // stream is ended, and it gives nil. The error says what failed before.
@@ -111,6 +97,14 @@ func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listene
 		}
 		return nil
 	})
+	if s.cfg.Static != nil {
+		g.Go(func() error {
+			if err := s.cfg.Static.Run(ctx, fileQueue{s.loop.queue}); err != nil {
+				return fmt.Errorf("static resources: %w", err)
+			}
+			return nil
+		})
+	}
 	g.Go(func() error { return s.loop.run(ctx) })
 	g.Go(func() error { return s.refresh.Run(ctx) })
 	g.Go(func() error { return s.admin.Serve(ctx, adminListener) })
@@ -131,6 +125,7 @@ func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listene
 }
 
 func (s *Server) stop() {
+	s.health.Shutdown()
 	s.xds.Shutdown()
 	close(s.done)
 	hard := time.AfterFunc(drainTime, s.grpc.Stop)
@@ -145,6 +140,9 @@ func (s *Server) ready() error {
 		return nil
 	}
 	status := s.cfg.Source.Status()
+	if status.Synced && s.cfg.Static != nil {
+		return fmt.Errorf("the static resources are not all read yet: %s", s.cfg.Static.Status().Reason)
+	}
 	if status.Reason == "" {
 		return fmt.Errorf("source %s has not synced yet", s.cfg.Source.Name())
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -17,14 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/freshmesh/freshmesh/pkg/directory"
 )
 
-const (
-	// maxListDepth bounds a List within a List.
-	maxListDepth = 4
-	// maxFindings bounds what is told of one file.
-	maxFindings = 50
-)
+// maxListDepth bounds a List within a List.
+const maxListDepth = 4
 
 // document is one document of a file, as JSON or YAML text.
 type document struct {
@@ -51,19 +48,11 @@ type decoded struct {
 	object runtime.Object
 }
 
-// finding is something wrong in a file. Fatal means that the document could
-// not be decoded, and so the file is invalid.
-type finding struct {
-	line   int
-	reason string
-	fatal  bool
-}
-
 // decode gives the objects of the kinds that the mesh reads, in the order of
 // the file, and what is wrong with the file. The name decides between JSON and
 // YAML by its ending. It never fails as a whole: the good documents stand
 // beside the findings.
-func decode(name string, data []byte) ([]decoded, []finding) {
+func decode(name string, data []byte) ([]decoded, directory.Findings) {
 	d := &decoder{}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if filepath.Ext(name) == ".json" {
@@ -73,34 +62,13 @@ func decode(name string, data []byte) ([]decoded, []finding) {
 			d.yaml(doc)
 		}
 	}
-	return d.objects, d.findings
+	return d.objects, d.Findings
 }
 
 // decoder collects what one file gives.
 type decoder struct {
-	objects  []decoded
-	findings []finding
-	// more counts the findings beyond maxFindings.
-	more int
-}
-
-func (d *decoder) fatal(line int, format string, args ...any) {
-	d.add(finding{line: line, reason: fmt.Sprintf(format, args...), fatal: true})
-}
-
-func (d *decoder) warn(line int, format string, args ...any) {
-	d.add(finding{line: line, reason: fmt.Sprintf(format, args...)})
-}
-
-// add keeps a finding; of those beyond the bound, only their number and whether one was fatal.
-func (d *decoder) add(f finding) {
-	if len(d.findings) < maxFindings {
-		d.findings = append(d.findings, f)
-		return
-	}
-	d.more++
-	last := &d.findings[maxFindings-1]
-	*last = finding{line: last.line, reason: fmt.Sprintf("and %d more", d.more+1), fatal: last.fatal || f.fatal}
+	directory.Findings
+	objects []decoded
 }
 
 // json reads JSON values one after the other, as "kubectl get -o json" prints them.
@@ -124,7 +92,7 @@ func (d *decoder) json(data []byte) {
 			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = int(syntax.Offset)
 			}
-			d.fatal(lineAt(at), "%s", oneLine(err))
+			d.Fatal(lineAt(at), "%s", directory.OneLine(err))
 			return
 		}
 		end := int(values.InputOffset())
@@ -140,7 +108,7 @@ func (d *decoder) yaml(doc document) {
 	value, err := yaml.YAMLToJSONStrict(doc.text)
 	if err != nil {
 		line, reason := yamlError(doc, err)
-		d.fatal(line, "%s", reason)
+		d.Fatal(line, "%s", reason)
 		return
 	}
 	if string(value) == "null" {
@@ -159,11 +127,11 @@ func (d *decoder) value(doc document, value []byte, depth int) {
 		return
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &head.TypeMeta); err != nil {
-		d.fatal(doc.begin(), "not a Kubernetes object: %s", oneLine(err))
+		d.Fatal(doc.begin(), "not a Kubernetes object: %s", directory.OneLine(err))
 		return
 	}
 	if head.Kind == "" || head.APIVersion == "" {
-		d.fatal(doc.begin(), "not a Kubernetes object: it needs both kind and apiVersion")
+		d.Fatal(doc.begin(), "not a Kubernetes object: it needs both kind and apiVersion")
 		return
 	}
 	item, isList := listOf(head.TypeMeta)
@@ -172,11 +140,11 @@ func (d *decoder) value(doc document, value []byte, depth int) {
 		return
 	}
 	if depth == maxListDepth {
-		d.fatal(doc.begin(), "lists within lists deeper than %d", maxListDepth)
+		d.Fatal(doc.begin(), "lists within lists deeper than %d", maxListDepth)
 		return
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &head); err != nil {
-		d.fatal(doc.begin(), "%s: %s", head.Kind, oneLine(err))
+		d.Fatal(doc.begin(), "%s: %s", head.Kind, directory.OneLine(err))
 		return
 	}
 	for _, raw := range head.Items {
@@ -189,19 +157,19 @@ func (d *decoder) object(doc document, value []byte, t metav1.TypeMeta) {
 	o := newObject(t)
 	if o == nil {
 		if want := versionOf(t.Kind); want != "" && group(want) == group(t.APIVersion) {
-			d.warn(doc.begin(), "%s: apiVersion %s is not read, only %s", t.Kind, t.APIVersion, want)
+			d.Warn(doc.begin(), "%s: apiVersion %s is not read, only %s", t.Kind, t.APIVersion, want)
 		}
 		return
 	}
 	strict, err := kjson.UnmarshalStrict(value, o)
 	if err != nil {
-		d.fatal(doc.begin(), "%s: %s", t.Kind, oneLine(err))
+		d.Fatal(doc.begin(), "%s: %s", t.Kind, directory.OneLine(err))
 		return
 	}
 	o.SetUID("")
 	o.SetResourceVersion("")
 	for _, err := range strict {
-		d.warn(fieldLine(doc, err), "%s %s: %s, ignored", t.Kind, o.GetName(), oneLine(err))
+		d.Warn(fieldLine(doc, err), "%s %s: %s, ignored", t.Kind, o.GetName(), directory.OneLine(err))
 	}
 	d.objects = append(d.objects, decoded{line: doc.begin(), object: o})
 }
@@ -331,7 +299,7 @@ var yamlLine = regexp.MustCompile(`line (\d+): `)
 func yamlError(doc document, err error) (line int, reason string) {
 	reason = strings.NewReplacer(
 		"error converting YAML to JSON: ", "", "yaml: ", "", "unmarshal errors: ", "",
-	).Replace(oneLine(err))
+	).Replace(directory.OneLine(err))
 	at := yamlLine.FindStringSubmatchIndex(reason)
 	if at == nil {
 		return doc.line, reason
@@ -362,13 +330,4 @@ func fieldLine(doc document, err error) int {
 	}
 	colon := at[1] - 1
 	return doc.line + bytes.Count(doc.text[:colon], []byte("\n"))
-}
-
-// oneLine is the error's text without line breaks, cut at 300 bytes.
-func oneLine(err error) string {
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "") + "…"
-	}
-	return s
 }

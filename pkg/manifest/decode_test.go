@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/freshmesh/freshmesh/pkg/directory"
 )
 
 func TestDecode(t *testing.T) {
@@ -45,12 +47,12 @@ func TestDecode(t *testing.T) {
 			for _, o := range objects {
 				got = append(got, fmt.Sprintf("%d %s %s", o.line, kindOf(t, o), o.object.(apiObject).GetName()))
 			}
-			for _, f := range findings {
+			for _, f := range findings.All {
 				severity := "warn"
-				if f.fatal {
+				if f.Fatal {
 					severity = "fatal"
 				}
-				got = append(got, fmt.Sprintf("%s %d %s", severity, f.line, f.reason))
+				got = append(got, fmt.Sprintf("%s %d %s", severity, f.Line, f.Reason))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("decode (-want +got):\n%s", diff)
@@ -70,9 +72,9 @@ func kindOf(t *testing.T, d decoded) string {
 
 func TestFindingsAreBounded(t *testing.T) {
 	_, findings := decode("a.yaml", []byte(strings.Repeat("apiVersion: v1beta1\nkind: Pod\n---\n", 99)+"{"))
-	want := finding{line: 50*3 - 2, reason: "and 51 more", fatal: true}
-	if len(findings) != maxFindings || findings[maxFindings-1] != want {
-		t.Errorf("%d findings, the last %+v, want %d and %+v", len(findings), findings[len(findings)-1], maxFindings, want)
+	want := directory.Finding{Line: 50*3 - 2, Reason: "and 51 more", Fatal: true}
+	if all := findings.All; len(all) != 50 || all[49] != want {
+		t.Errorf("%d findings, the last %+v, want 50 and %+v", len(all), all[len(all)-1], want)
 	}
 }
 
@@ -91,20 +93,20 @@ func FuzzDecode(f *testing.F) {
 		v := parse(name, data)
 		_, findings := decode(name, data)
 		lines := strings.Count(string(data), "\n") + 1
-		for _, found := range findings {
-			if found.line < 1 || found.line > lines+1 {
+		for _, found := range findings.All {
+			if found.Line < 1 || found.Line > lines+1 {
 				t.Errorf("finding %+v in a text of %d lines", found, lines)
 			}
-			if strings.Contains(found.reason, "\n") {
-				t.Errorf("finding of several lines: %q", found.reason)
+			if strings.Contains(found.Reason, "\n") {
+				t.Errorf("finding of several lines: %q", found.Reason)
 			}
 		}
-		for _, o := range v.objects {
-			if m := o.Metadata(); m.Name == "" || m.UID != "" || m.ResourceVersion != "" {
+		for _, item := range v.Items {
+			if m := item.Value.Metadata(); m.Name == "" || m.UID != "" || m.ResourceVersion != "" {
 				t.Errorf("object %+v", m)
 			}
 		}
-		if diff := cmp.Diff(len(v.objects), len(parse(name, data).objects)); diff != "" {
+		if diff := cmp.Diff(len(v.Items), len(parse(name, data).Items)); diff != "" {
 			t.Errorf("parsed twice: %s", diff)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/directory"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -96,7 +97,7 @@ func TestSavedInPlace(t *testing.T) {
 		r.holds("EndpointSlice default/a-1 [127.0.0.1] [127.0.0.13]", fmt.Sprintf("Service default/a :%d", port))
 		r.complains()
 		heard := r.sink.entries()[before:]
-		if longest > settleTime/2 {
+		if longest > 75*time.Millisecond {
 			t.Logf("the writer itself was held up for %v: once more", longest)
 			must(t, os.WriteFile(path, []byte(text(port, "127.0.0.12")), 0o600))
 			r.holds("EndpointSlice default/a-1 [127.0.0.1] [127.0.0.12]", fmt.Sprintf("Service default/a :%d", port))
@@ -111,7 +112,7 @@ func TestSavedInPlace(t *testing.T) {
 }
 
 // writeSlowly rewrites a file in place, with pauses longer than the quiet time
-// and shorter than the settle time. It gives the longest time between two steps.
+// and shorter than the settle time (see package directory). It gives the longest time between two steps.
 func writeSlowly(t *testing.T, path string, pieces ...string) (longest time.Duration) {
 	t.Helper()
 	last := time.Now()
@@ -121,7 +122,7 @@ func writeSlowly(t *testing.T, path string, pieces ...string) (longest time.Dura
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0o600)
 	must(t, err)
-	pause := time.NewTicker(2 * quietTime)
+	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
 	for _, piece := range pieces {
 		<-pause.C
@@ -309,7 +310,7 @@ func TestRunWithoutDirectory(t *testing.T) {
 	if err := s.Run(t.Context(), newRecorder()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Run: %v, want fs.ErrNotExist", err)
 	}
-	if _, err := s.Read(t.Context(), mesh.Key{Name: "a"}); !errors.Is(err, errStopped) {
-		t.Errorf("Read after Run: %v, want errStopped", err)
+	if _, err := s.Read(t.Context(), mesh.Key{Name: "a"}); !errors.Is(err, directory.ErrStopped) {
+		t.Errorf("Read after Run: %v, want directory.ErrStopped", err)
 	}
 }

@@ -19,6 +19,9 @@ const (
 	KindNamespace     Kind = "Namespace"
 )
 
+// KindFile is no kind of a Source: a file of static resources, as the cause of one.
+const KindFile Kind = "file"
+
 // Key names one Kubernetes object. Namespace is empty for Node and Namespace.
 type Key struct {
 	Kind      Kind

@@ -108,6 +108,8 @@ type Resource struct {
 	Body []byte
 	// For limits who sees the resource by the node's listener kind; ListenersAny: everybody.
 	For ListenerKind
+	// Static resources win over those that belong to one node alone.
+	Static bool
 	// ShapedBy says which fields of a view change the bytes. When it is not
 	// 0, Shape gives the bytes for a view (only those fields of it are set);
 	// a view with all of them empty gets Body.
@@ -133,6 +135,9 @@ type ResourceName struct {
 	Type Type
 	Name string
 }
+
+// String gives "cds echo".
+func (r ResourceName) String() string { return r.Type.Short() + " " + r.Name }
 
 // Update is one step of translation: what is new or different, and what is gone.
 // No name is in both, and none is twice in either.

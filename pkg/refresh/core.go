@@ -9,6 +9,9 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
+// notAService is the reason for a cluster that no service makes: static, or invented.
+const notAService = "the cluster is not made from a service"
+
 // pair is what a verdict is about.
 type pair struct {
 	node    mesh.NodeID
@@ -135,7 +138,7 @@ func (c *core) judge(now time.Time, r Report, h Holding, service mesh.Key, hasSe
 		c.nodeBehind(now, m, r, service)
 	case !hasService:
 		m.resends = 0
-		c.conclude(now, r, Unverified, "the cluster is not made from a service")
+		c.conclude(now, r, Unverified, notAService)
 	default:
 		m.resends = 0
 		c.verify(now, r, service)

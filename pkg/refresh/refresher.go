@@ -135,10 +135,11 @@ func (r *Refresher) read(ctx context.Context, service mesh.Key) outcome {
 	return outcome{changed: changed, err: err}
 }
 
-// say logs a verdict: at Info when it is news, else at Debug.
+// say logs a verdict: at Info when it is news about a service that exists, else
+// at Debug, since clients may invent clusters without end.
 func (r *Refresher) say(f finding) {
 	level := hclog.Debug
-	if f.news {
+	if f.news && f.reason != notAService {
 		level = hclog.Info
 	}
 	facts := []any{

@@ -70,7 +70,7 @@ func (e *entry) addShape(key mesh.View, b *Body) *Body {
 // that somebody still has open. It reports whether the resource has to be
 // published; one with a shape always has, since two functions cannot be compared.
 func (e *entry) follow(old *entry, wanted map[mesh.View]bool) bool {
-	if old.res.ShapedBy != e.res.ShapedBy || old.res.For != e.res.For {
+	if old.res.ShapedBy != e.res.ShapedBy || old.res.For != e.res.For || old.res.Static != e.res.Static {
 		// Who sees what has changed, even if the bytes did not.
 		return true
 	}

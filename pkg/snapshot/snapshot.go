@@ -18,6 +18,15 @@ type Snapshot struct {
 // Generation counts the changes up to this snapshot.
 func (s *Snapshot) Generation() mesh.Generation { return s.generation }
 
+// Resource gives a resource as it was published, and false where there is none.
+func (s *Snapshot) Resource(name mesh.ResourceName) (mesh.Resource, bool) {
+	e := s.types[name.Type].entry(mesh.Intern(name.Name))
+	if e == nil {
+		return mesh.Resource{}, false
+	}
+	return e.res, true
+}
+
 const shards = 256
 
 var shardSeed = maphash.MakeSeed()
@@ -48,14 +57,16 @@ type change struct {
 	// shapedBy, seenBy: what of the resource before depended on the view.
 	shapedBy mesh.ViewFields
 	seenBy   mesh.ListenerKind
-	at       time.Time
-	cause    mesh.Cause
+	// static: the resource before was static, and seen instead of a node's own.
+	static bool
+	at     time.Time
+	cause  mesh.Cause
 }
 
 // from notes what the resource was before.
 func (c *change) from(e *entry) {
 	c.was, c.wasShapes = e.base.Version, e.versions()
-	c.shapedBy, c.seenBy = e.res.ShapedBy, e.res.For
+	c.shapedBy, c.seenBy, c.static = e.res.ShapedBy, e.res.For, e.res.Static
 }
 
 // unknown is the version of a form that nobody had asked for when it went: a

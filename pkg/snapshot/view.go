@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +18,8 @@ type View struct {
 }
 
 // Own are resources that one node has beside those of the store (its socket
-// listeners), by type and name; they win over the store's. Never changed once
-// in a View.
+// listeners), by type and name; they win over the store's, but for static ones.
+// Never changed once in a View.
 type Own map[mesh.Type]map[mesh.Name]*Body
 
 // NewOwn makes an Own.
@@ -53,7 +52,7 @@ func (v View) collection(t mesh.Type) *collection {
 
 // Body gives the resource's form for this view, or nil.
 func (v View) Body(t mesh.Type, name mesh.Name) *Body {
-	if b, ok := v.own[t][name]; ok {
+	if b := v.mine(t, name); b != nil {
 		return b
 	}
 	e := v.collection(t).entry(name)
@@ -61,6 +60,19 @@ func (v View) Body(t mesh.Type, name mesh.Name) *Body {
 		return nil
 	}
 	return e.body(v.key)
+}
+
+// mine gives the node's own resource, or nil where it has none or a static one
+// is seen instead.
+func (v View) mine(t mesh.Type, name mesh.Name) *Body {
+	b := v.own[t][name]
+	if b == nil {
+		return nil
+	}
+	if e := v.collection(t).entry(name); e != nil && e.res.Static && e.visible(v.key) {
+		return nil
+	}
+	return b
 }
 
 // Version gives the version of the resource's form for this view; "" when there is none.
@@ -97,13 +109,13 @@ func (v View) All(t mesh.Type) []*Body {
 
 func (v View) bodies(t mesh.Type) iter.Seq[*Body] {
 	return func(yield func(*Body) bool) {
-		for b := range maps.Values(v.own[t]) {
-			if !yield(b) {
+		for name := range v.own[t] {
+			if b := v.mine(t, name); b != nil && !yield(b) {
 				return
 			}
 		}
 		for e := range v.collection(t).all() {
-			if _, mine := v.own[t][e.name]; mine || !e.visible(v.key) {
+			if v.mine(t, e.name) != nil || !e.visible(v.key) {
 				continue
 			}
 			if !yield(e.body(v.key)) {
@@ -149,10 +161,10 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 			continue
 		}
 		seen[c.name] = struct{}{}
-		if _, mine := v.own[t][c.name]; mine {
-			continue
-		}
 		body, was := v.Body(t, c.name), c.before(v.key)
+		if own := v.own[t][c.name]; own != nil && (!c.static || was == "") {
+			was = own.Version
+		}
 		if same(body, was) {
 			continue
 		}

@@ -98,13 +98,15 @@ func clusterOf(t target, p protocol, s *settings, hosts []dnsHost) made {
 	if p.http2 {
 		c.TypedExtensionProtocolOptions = http2Upstream
 	}
+	var follow []mesh.ResourceName
 	if len(hosts) > 0 {
 		resolve(c, hosts)
 	} else {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
 		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads()}
+		follow = []mesh.ResourceName{{Type: mesh.TypeEndpoint, Name: c.GetName()}}
 	}
-	return made{Resource: mesh.Resource{Type: mesh.TypeCluster, Name: c.GetName(), Body: marshal(c)}}
+	return made{Resource: mesh.Resource{Type: mesh.TypeCluster, Name: c.GetName(), Body: marshal(c), FollowedBy: follow}}
 }
 
 // resolve makes c a DNS cluster. One host is LOGICAL_DNS, which gRPC takes too

@@ -174,7 +174,7 @@ func (v *inventory) held(key mesh.Key) mesh.Object {
 		if n := v.nodes[key.Name]; n != nil {
 			return n
 		}
-	case mesh.KindPod, mesh.KindNamespace:
+	case mesh.KindPod, mesh.KindNamespace, mesh.KindFile:
 	}
 	return nil
 }

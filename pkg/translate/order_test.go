@@ -97,6 +97,7 @@ func drawer(t *rapid.T, key mesh.Key) mesh.Object {
 		return &mesh.Pod{Meta: mesh.Meta{Key: key}, Ready: rapid.Bool().Draw(t, "ready")}
 	case mesh.KindNamespace:
 		return &mesh.Namespace{Meta: mesh.Meta{Key: key}}
+	case mesh.KindFile:
 	}
 	panic("kind " + key.Kind)
 }

@@ -366,3 +366,27 @@ func BenchmarkServiceChange(b *testing.B) {
 		tr.Apply(forms[i%2])
 	}
 }
+
+// Envoy warms a changed cluster until its assignment comes again (xDS protocol,
+// "Resource warming"), so a cluster names it; one that is resolved by DNS has none.
+func TestClusterIsFollowedByItsAssignment(t *testing.T) {
+	outside := &mesh.Service{
+		Meta: mesh.Meta{Key: key(mesh.KindService, "outside")}, Type: "ExternalName", ExternalName: "example.org",
+		Ports: []mesh.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+	}
+	tr := translate.New(translate.Config{ClusterDomain: "cluster.local"})
+	update := tr.Apply([]translate.Change{{Put: echo()}, {Put: outside}})
+	got := make(map[string][]mesh.ResourceName)
+	for _, r := range update.Put {
+		if r.Type == mesh.TypeCluster {
+			got[r.Name] = r.FollowedBy
+		}
+	}
+	want := map[string][]mesh.ResourceName{
+		echoName:                               {{Type: mesh.TypeEndpoint, Name: echoName}},
+		"outside.default.svc.cluster.local:80": nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

@@ -7,10 +7,11 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec for every other message
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
-// codec writes responses from bytes that all streams share, and every other
-// message as gRPC's own codec does.
+// codec writes responses from bytes that all streams share, keeps what is wrong
+// with a request for its reader, and treats every other message as gRPC's own codec does.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -21,6 +22,22 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return mem.BufferSlice(*r), nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*received); ok {
+		r.err = c.CodecV2.Unmarshal(data, r.message)
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// received is a request with what was wrong with its bytes. gRPC itself would
+// end the stream and call that an internal error of the server.
+type received struct {
+	message proto.Message
+	err     error
 }
 
 // encoded is a DiscoveryResponse or DeltaDiscoveryResponse in wire format.

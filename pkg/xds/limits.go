@@ -5,7 +5,6 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // What a client says of itself is kept for as long as the node is known, and
@@ -49,7 +48,7 @@ func (n Node) check() error {
 }
 
 func tooLong(field string, bytes int) error {
-	return status.Errorf(codes.InvalidArgument, "%s: %d bytes, at most %d are taken", field, bytes, maxName)
+	return refusal(RefusedMalformed, codes.InvalidArgument, "%s: %d bytes, at most %d are taken", field, bytes, maxName)
 }
 
 // cut gives at most maxMessage bytes of text. The result shares no memory with a longer one.

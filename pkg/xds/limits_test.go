@@ -31,7 +31,7 @@ func TestLongNamesAreRefused(t *testing.T) {
 		"node.id":            {Id: long},
 		"node.locality.zone": {Id: "n", Locality: &corev3.Locality{Zone: long}},
 	} {
-		if _, err := parseNode(n); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) {
+		if _, err := parseNode(n, 1<<16); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestLongMessagesAreCut(t *testing.T) {
 	if len(got) > maxMessage || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes, end %q", len(got), got[len(got)-8:])
 	}
-	n, err := parseNode(&corev3.Node{Id: "n", UserAgentName: strings.Repeat("u", 1<<20)})
+	n, err := parseNode(&corev3.Node{Id: "n", UserAgentName: strings.Repeat("u", 1<<20)}, 1<<16)
 	if err != nil || len(n.Client) > maxMessage {
 		t.Errorf("client of %d bytes, %v", len(n.Client), err)
 	}

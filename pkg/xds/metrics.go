@@ -14,6 +14,7 @@ type metrics struct {
 	nacks     *prometheus.CounterVec
 	resets    *prometheus.CounterVec
 	responses *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 	ackDelay  prometheus.Observer
 }
 
@@ -28,9 +29,15 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		responses: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freshmesh_responses_total", Help: "Responses sent, by resource type, probes included.",
 		}, []string{"type"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_streams_refused_total", Help: "Streams refused or ended for what the client sent, by reason.",
+		}, []string{"reason"}),
 		ackDelay: propagation.WithLabelValues("ack"),
 	}
-	r.MustRegister(m.nacks, m.resets, m.responses, nodeStates{s})
+	for _, reason := range refusals {
+		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
+	}
+	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, nodeStates{s})
 	return m
 }
 

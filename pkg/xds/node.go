@@ -7,7 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -26,18 +26,25 @@ type Node struct {
 	// of this node; OutboundAddress is "" when the node does not say.
 	OutboundAddress string
 	TCP             map[string]string
+	// proto is what CSDS shows of the node.
+	proto *corev3.Node
 }
 
-// parseNode reads the node message. The metadata fields are all optional:
+// parseNode reads the node message, whose metadata may have maxBytes. The metadata fields are all optional:
 // namespace, node, listeners, outbound_address, tcp.
-func parseNode(n *corev3.Node) (Node, error) {
+func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 	if n.GetId() == "" {
-		return Node{}, status.Error(codes.InvalidArgument, "node.id: the first request on a stream must have one")
+		return Node{}, refusal(RefusedMalformed, codes.InvalidArgument, "node.id: the first request on a stream must have one")
+	}
+	if size := proto.Size(n.GetMetadata()); size > maxBytes {
+		return Node{}, refusal(RefusedNodeBytes, codes.ResourceExhausted,
+			"node.metadata: %d bytes, more than %d (--max-node-bytes)", size, maxBytes)
 	}
 	out := Node{
 		ID:     mesh.NodeID(n.GetId()),
 		Client: cut(strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n))),
 		Active: n.GetUserAgentName() == DataplaneUserAgent,
+		proto:  shownNode(n),
 		View: mesh.View{
 			Listeners: mesh.ListenersAPI,
 			Region:    n.GetLocality().GetRegion(),
@@ -72,7 +79,7 @@ func (n *Node) metadata(fields map[string]*structpb.Value) error {
 	case string(mesh.ListenersAPI), string(mesh.ListenersSocket):
 		n.View.Listeners = mesh.ListenerKind(kind)
 	default:
-		return status.Errorf(codes.InvalidArgument, "node.metadata.listeners: %q is neither api nor socket", kind)
+		return refusal(RefusedMalformed, codes.InvalidArgument, "node.metadata.listeners: %q is neither api nor socket", kind)
 	}
 	tcp := fields["tcp"].GetStructValue().GetFields()
 	if len(tcp) > 0 {

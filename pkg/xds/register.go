@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -41,7 +42,10 @@ type record struct {
 
 func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
 
-func (r *register) add(sn *session) {
+// add takes a stream in. Any number up to limit may have the same node id: a
+// gRPC client opens one for each channel, and a client that comes back may do
+// so before its old stream is seen to end.
+func (r *register) add(sn *session, limit int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := r.byID[sn.node.ID]
@@ -49,7 +53,31 @@ func (r *register) add(sn *session) {
 		rec = &record{}
 		r.byID[sn.node.ID] = rec
 	}
+	if len(rec.sessions) >= limit {
+		return refusal(RefusedStreams, codes.ResourceExhausted,
+			"node.id: %q has %d streams open, as many as it may (--max-node-streams)", sn.node.ID, limit)
+	}
 	rec.sessions = append(rec.sessions, sn)
+	return nil
+}
+
+// confirmed gives when the node last answered on a stream of another type than
+// sn's; zero for never. sn is bound to one type.
+func (r *register) confirmed(sn *session) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var last int64
+	if rec := r.byID[sn.node.ID]; rec != nil {
+		for _, other := range rec.sessions {
+			if other.only != "" && other.only != sn.only {
+				last = max(last, other.confirmed.Load())
+			}
+		}
+	}
+	if last == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, last)
 }
 
 // remove is called by the session's owner.

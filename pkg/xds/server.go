@@ -1,13 +1,13 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -29,18 +29,21 @@ type Config struct {
 	MaxNames int
 	// MaxBytes bounds a response where it may be split; 0 means 3 MiB, since
 	// gRPC clients refuse messages over 4 MiB by default.
-	MaxBytes   int
-	Logger     hclog.Logger
-	Registerer prometheus.Registerer
+	MaxBytes int
+	// MaxNodeStreams bounds the open streams of one node; 0 means 1,000.
+	MaxNodeStreams int
+	// MaxNodeBytes bounds the metadata of a node message; 0 means 64 KiB.
+	MaxNodeBytes int
+	Logger       hclog.Logger
+	Registerer   prometheus.Registerer
 	// Propagation is made by Propagation and registered by whoever made it; its
 	// stage "ack" is observed here.
 	Propagation *prometheus.HistogramVec
 }
 
-// Server serves ADS, state-of-the-world and incremental, and knows every node.
+// Server serves the discovery services, aggregated and of one type each,
+// state-of-the-world and incremental, and knows every node.
 type Server struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-
 	// set once
 	cfg      Config
 	metrics  *metrics
@@ -54,12 +57,10 @@ type Server struct {
 
 // New makes a Server.
 func New(c Config) *Server {
-	if c.MaxNames == 0 {
-		c.MaxNames = 100_000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 3 << 20
-	}
+	c.MaxNames = cmp.Or(c.MaxNames, 100_000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 3<<20)
+	c.MaxNodeStreams = cmp.Or(c.MaxNodeStreams, 1000)
+	c.MaxNodeBytes = cmp.Or(c.MaxNodeBytes, 64<<10)
 	s := &Server{
 		cfg: c, register: newRegister(), instance: rand.Text()[:8],
 		draining: make(chan struct{}),
@@ -73,26 +74,11 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ForceServerCodecV2(newCodec())}
 }
 
-// Register adds the discovery services to a grpc.Server made with ServerOptions.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
-}
-
 // Shutdown ends every stream with UNAVAILABLE, so that the clients go elsewhere.
 func (s *Server) Shutdown() { s.drain.Do(func() { close(s.draining) }) }
 
 // Instance names this process: no two runs have the same.
 func (s *Server) Instance() string { return s.instance }
-
-// StreamAggregatedResources implements the state-of-the-world variant.
-func (s *Server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(stream, sotwTransport{stream})
-}
-
-// DeltaAggregatedResources implements the incremental variant.
-func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(stream, deltaTransport{stream})
-}
 
 // Nodes gives the audit's view of every node, or of one if id is not "". Nodes
 // whose owner does not answer before ctx ends are left out, and ctx's error given.

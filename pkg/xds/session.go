@@ -5,9 +5,10 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"sync/atomic"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -17,52 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
-
-// transport is what differs between the two variants.
-type transport interface {
-	delta() bool
-	// recv gives the next request, and the node where the message has one.
-	recv() (ads.Request, *corev3.Node, error)
-}
-
-type sotwTransport struct {
-	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-}
-
-func (sotwTransport) delta() bool { return false }
-
-func (t sotwTransport) recv() (ads.Request, *corev3.Node, error) {
-	m, err := t.stream.Recv()
-	if err != nil {
-		return ads.Request{}, nil, err
-	}
-	return ads.Request{
-		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(), Names: m.GetResourceNames(),
-		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
-	}, m.GetNode(), nil
-}
-
-type deltaTransport struct {
-	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
-}
-
-func (deltaTransport) delta() bool { return true }
-
-func (t deltaTransport) recv() (ads.Request, *corev3.Node, error) {
-	m, err := t.stream.Recv()
-	if err != nil {
-		return ads.Request{}, nil, err
-	}
-	return ads.Request{
-		Type: mesh.Type(m.GetTypeUrl()), Nonce: m.GetResponseNonce(),
-		Refused: m.GetErrorDetail() != nil, Message: cut(m.GetErrorDetail().GetMessage()),
-		Subscribe: m.GetResourceNamesSubscribe(), Unsubscribe: m.GetResourceNamesUnsubscribe(),
-		Initial: m.GetInitialResourceVersions(),
-	}, m.GetNode(), nil
-}
 
 // session is one stream being served. Its owner is the handler's goroutine.
 type session struct {
@@ -72,6 +28,8 @@ type session struct {
 	address string
 	log     hclog.Logger
 	delta   bool
+	// only is the type that the stream is bound to; "" for an aggregated one.
+	only    mesh.Type
 	queries chan func(*session)
 	done    chan struct{}
 
@@ -82,29 +40,42 @@ type session struct {
 	history   ack.History
 	// warned: NACKs are logged once a type and version.
 	warned map[mesh.Type]mesh.Version
+
+	// atomic
+	// confirmed is when the client last answered, in Unix nanoseconds; 0 before that.
+	confirmed atomic.Int64
 }
 
 // serve runs one stream to its end.
 func (s *Server) serve(stream grpc.ServerStream, t transport) error {
+	err := s.run(stream, t)
+	s.metrics.count(err)
+	return err
+}
+
+func (s *Server) run(stream grpc.ServerStream, t transport) error {
 	request, n, err := s.first(t)
 	if err != nil {
 		return ended(err)
 	}
-	node, err := parseNode(n)
+	node, err := parseNode(n, s.cfg.MaxNodeBytes)
 	if err != nil {
 		return err
 	}
 	if err := s.cfg.Ready(); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
+		return refusal(RefusedNotReady, codes.Unavailable, "%s", err)
 	}
 	var own []mesh.Resource
 	if s.cfg.Own != nil {
 		if own, err = s.cfg.Own(node); err != nil {
-			return status.Error(codes.InvalidArgument, err.Error())
+			return refusal(RefusedMalformed, codes.InvalidArgument, "%s", err)
 		}
 	}
-	sn := s.newSession(stream.Context(), node, t.delta(), snapshot.NewOwn(own))
-	s.register.add(sn)
+	sn := s.newSession(stream.Context(), node, t, snapshot.NewOwn(own))
+	if err := s.register.add(sn, s.cfg.MaxNodeStreams); err != nil {
+		sn.reader.Close()
+		return err
+	}
 	reason, err := sn.run(stream, t, request)
 	sn.close(reason, err)
 	return err
@@ -132,9 +103,9 @@ func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
 
 var errStopping = status.Error(codes.Unavailable, "the server is stopping")
 
-func (s *Server) newSession(ctx context.Context, node Node, delta bool, own snapshot.Own) *session {
+func (s *Server) newSession(ctx context.Context, node Node, t transport, own snapshot.Own) *session {
 	sn := &session{
-		server: s, node: node, delta: delta, log: s.cfg.Logger.With("node", node.ID),
+		server: s, node: node, delta: t.delta, only: t.only, log: s.cfg.Logger.With("node", node.ID),
 		queries: make(chan func(*session), 1), done: make(chan struct{}),
 		connected: time.Now(), warned: make(map[mesh.Type]mesh.Version),
 	}
@@ -143,13 +114,13 @@ func (s *Server) newSession(ctx context.Context, node Node, delta bool, own snap
 	}
 	sn.reader = s.cfg.Store.Open(node.View, own)
 	sn.core = ads.New(ads.Config{
-		Delta:       delta,
+		Delta:       t.delta,
 		Policy:      s.register.policy(node.ID, s.cfg.Policy),
 		NoncePrefix: s.instance + "." + strconv.FormatUint(s.streams.Add(1), 36) + ".",
 		MaxNames:    s.cfg.MaxNames, MaxBytes: s.cfg.MaxBytes,
 	}, sn.reader.View(), sn.connected)
-	sn.record("connected", "", "", "")
-	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol())
+	sn.record("connected", t.only, "", "")
+	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol(), "only", t.only)
 	return sn
 }
 
@@ -179,8 +150,9 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 	}
 	for {
 		now := time.Now()
+		sn.lookElsewhere()
 		if reason := sn.core.Tick(now); reason != "" {
-			return reason, status.Errorf(codeOf(reason), "stream closed: %s", reason)
+			return reason, sn.closed(reason)
 		}
 		if r := sn.core.Next(now); r != nil {
 			responses <- r // never blocks: the sender has none
@@ -212,11 +184,13 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 	}
 }
 
-func codeOf(r ads.CloseReason) codes.Code {
-	if r == ads.CloseTooManyNames {
-		return codes.ResourceExhausted
+// closed is what the client is told of the end that the server makes.
+func (sn *session) closed(reason ads.CloseReason) error {
+	if reason == ads.CloseTooManyNames {
+		return refusal(RefusedNames, codes.ResourceExhausted,
+			"stream closed: %s: more than %d names, or 64 types (--max-subscriptions)", reason, sn.server.cfg.MaxNames)
 	}
-	return codes.Unavailable
+	return status.Errorf(codes.Unavailable, "stream closed: %s", reason)
 }
 
 func receive(ctx context.Context, t transport, requests chan<- ads.Request, received chan<- error) {
@@ -243,9 +217,6 @@ func send(stream grpc.ServerStream, delta bool, responses <-chan *ads.Response, 
 
 // request hands a request to the core, and what came of it to the log and the metrics.
 func (sn *session) request(r ads.Request) error {
-	if r.Type == "" {
-		return status.Error(codes.InvalidArgument, "type_url: an aggregated stream needs one in every request")
-	}
 	if err := check(r); err != nil {
 		return err
 	}
@@ -255,6 +226,9 @@ func (sn *session) request(r ads.Request) error {
 		sn.apply(c)
 	}
 	sn.core.Published(sn.reader.View())
+	if out.Answer == ads.Acked || out.Answer == ads.Nacked {
+		sn.confirmed.Store(now.UnixNano())
+	}
 	switch out.Answer {
 	case ads.Acked:
 		sn.record("acked", r.Type, out.Version, "")
@@ -269,6 +243,14 @@ func (sn *session) request(r ads.Request) error {
 	case ads.AnswerNone, ads.AnswerOld:
 	}
 	return nil
+}
+
+// lookElsewhere notes what a node whose streams have one type each confirmed on
+// the others: a client that warms clusters withholds an ACK on this one only.
+func (sn *session) lookElsewhere() {
+	if ack.Withholds(sn.only) {
+		sn.core.ConfirmedElsewhere(sn.server.register.confirmed(sn))
+	}
 }
 
 func (sn *session) apply(c ads.InterestChange) {
@@ -328,6 +310,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 // report is the session's part of the audit.
 func (sn *session) report(now time.Time) ack.Node {
 	sn.core.Published(sn.reader.View())
+	sn.lookElsewhere()
 	acks, view := sn.core.Acks(), sn.core.View()
 	n := ack.Node{
 		ID: sn.node.ID, Client: sn.node.Client, Address: sn.address, Protocol: sn.protocol(),

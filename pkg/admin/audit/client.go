@@ -44,9 +44,18 @@ func (c *client) ask(ctx context.Context, server string, node mesh.NodeID) (ack.
 	if node != "" {
 		target += "?node=" + url.QueryEscape(string(node))
 	}
+	body, err := c.get(ctx, target)
+	if err != nil {
+		return ack.Audit{}, err
+	}
+	return decode(body)
+}
+
+// get gives the body of what answers 200; otherwise the error may be a statusError.
+func (c *client) get(ctx context.Context, target string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return ack.Audit{}, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := c.http.Do(req)
@@ -54,21 +63,30 @@ func (c *client) ask(ctx context.Context, server string, node mesh.NodeID) (ack.
 		if wrapped, ok := errors.AsType[*url.Error](err); ok { // names the URL again, which the caller does
 			err = wrapped.Err
 		}
-		return ack.Audit{}, fmt.Errorf("could not ask: %w", err)
+		return nil, fmt.Errorf("could not ask: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return ack.Audit{}, fmt.Errorf("answered %s: %s", resp.Status, reason(resp.Body))
+		return nil, statusError{resp.StatusCode, fmt.Sprintf("answered %s: %s", resp.Status, reason(resp.Body))}
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return ack.Audit{}, fmt.Errorf("read answer: %w", err)
+		return nil, fmt.Errorf("read answer: %w", err)
 	case len(body) > maxAnswer:
-		return ack.Audit{}, fmt.Errorf("answer is longer than %d MiB", maxAnswer>>20)
+		return nil, fmt.Errorf("answer is longer than %d MiB", maxAnswer>>20)
 	}
-	return decode(body)
+	return body, nil
 }
+
+// statusError is an answer that is not 200.
+type statusError struct {
+	code int
+	text string
+}
+
+// Error implements error.
+func (e statusError) Error() string { return e.text }
 
 // decode reads an audit; fields that this build does not know are ignored.
 func decode(body []byte) (ack.Audit, error) {

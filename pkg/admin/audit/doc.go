@@ -3,16 +3,23 @@
 // whether every connected proxy holds what it should.
 //
 //	0  every connected node is fresh
-//	1  some node is not, or there is no node at all (unless --allow-empty), or a server has not synced
-//	2  a server could not be asked, or the command line is wrong
+//	1  some node is not, or there is no node at all (unless --allow-empty), or a server has not synced,
+//	   or a running Envoy (--envoy-admin) has something else than it should
+//	2  a server or an Envoy could not be asked, or the command line is wrong
 //
 // Nodes that have disconnected are shown and do not fail it. What the servers
 // that did answer say is printed even when another could not be asked.
+//
+// An acknowledgement says that a node took a configuration, not that it is in
+// effect. With --envoy-admin the command asks the running Envoy as well, and names
+// every difference to what the servers say of that node (package envoyaudit). A
+// difference counts when it is there at three looks within about a second; a node without a stream at any of
+// the servers cannot be judged (2).
 //
 // A server that has not synced knows too little for any answer: that is never
 // 0. One whose source is away is named in a warning; its nodes are judged
 // against what it knows.
 //
-// Concurrency: the servers are asked at the same time; everything else runs on the
+// Concurrency: the servers and Envoys are asked at the same time; everything else runs on the
 // caller's goroutine, which waits for all of it.
 package audit

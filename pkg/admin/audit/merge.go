@@ -11,13 +11,16 @@ import (
 )
 
 // Merged is the audit of a mesh over all its servers. Written as JSON, it is
-// an ack.Audit with one field more.
+// an ack.Audit with two fields more.
 type Merged struct {
 	// Audit.Server sums up the servers: names joined, synced if all are, the
 	// newest generation, the longest lag, every problem once.
 	ack.Audit
 	// Servers are the single ones, in the order asked; nil for only one.
 	Servers []ack.ServerStatus `json:"servers,omitempty"`
+	// Envoys are the running Envoys that were asked for what they have, in the
+	// order asked. Their nodes are active if all of it is in effect.
+	Envoys []Inspected `json:"envoys,omitempty"`
 }
 
 // Merge makes one audit of several. A node that several servers know is there

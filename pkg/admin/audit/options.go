@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,8 +46,9 @@ type Options struct {
 	Wait time.Duration
 	// AllowEmpty makes an audit without any node a success.
 	AllowEmpty bool
-	// EnvoyAdmin is accepted and not used yet: Run says so.
-	EnvoyAdmin string
+	// EnvoyAdmins are base URLs of the admin addresses of running Envoys, to
+	// compare with what the servers say that they should have.
+	EnvoyAdmins []string
 	// Colour colours the states of a table.
 	Colour bool
 }
@@ -59,14 +61,14 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	flags.SortFlags = false
 	flags.SetOutput(usage)
 	flags.Usage = func() {
-		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, 2: could not ask.\n\n%s", flags.FlagUsages())
+		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, or an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
 	flags.StringArrayVar(&o.Servers, "server", []string{DefaultServer}, "admin `URL` of a server; repeat it for each replica")
 	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")
 	flags.StringVarP(&o.Output, "output", "o", Table, "`FORMAT`: "+strings.Join(formats, ", "))
 	flags.DurationVar(&o.Wait, "wait", 0, "ask again for so long until all nodes are fresh")
 	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "succeed when there is no node at all")
-	flags.StringVar(&o.EnvoyAdmin, "envoy-admin", "", "admin `URL` of an Envoy to compare with (not used yet)")
+	flags.StringArrayVar(&o.EnvoyAdmins, "envoy-admin", nil, "admin `URL` of a running Envoy: compare what it has with what it should have; repeat it for each")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -90,32 +92,39 @@ func (o *Options) complete() error {
 	if len(o.Servers) == 0 {
 		o.Servers = []string{DefaultServer}
 	}
-	var servers []string
-	for _, text := range o.Servers {
-		base, err := serverURL(text)
-		if err != nil {
-			return err
-		}
-		if !slices.Contains(servers, base) {
-			servers = append(servers, base)
-		}
-	}
-	o.Servers = servers
-	return nil
+	var err, err2 error
+	o.Servers, err = baseURLs("--server", o.Servers)
+	o.EnvoyAdmins, err2 = baseURLs("--envoy-admin", o.EnvoyAdmins)
+	return cmp.Or(err, err2)
 }
 
-// serverURL gives a base URL without a slash at its end; "host:port" counts as http.
-func serverURL(text string) (string, error) {
+// baseURLs gives each URL once.
+func baseURLs(flag string, texts []string) ([]string, error) {
+	var out []string
+	for _, text := range texts {
+		base, err := baseURL(flag, text)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(out, base) {
+			out = append(out, base)
+		}
+	}
+	return out, nil
+}
+
+// baseURL gives a URL without a slash at its end; "host:port" counts as http.
+func baseURL(flag, text string) (string, error) {
 	full := text
 	if !strings.Contains(full, "://") {
 		full = "http://" + full
 	}
 	u, err := url.Parse(full)
 	if err != nil {
-		return "", fmt.Errorf("--server %q: not a URL", text)
+		return "", fmt.Errorf("%s %q: not a URL", flag, text)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("--server %q: want http://HOST:PORT", text)
+		return "", fmt.Errorf("%s %q: want http://HOST:PORT", flag, text)
 	}
 	return strings.TrimRight(u.String(), "/"), nil
 }

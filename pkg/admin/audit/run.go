@@ -45,29 +45,39 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xds-server audit: %v\n", err)
 		return ExitUnknown
 	}
-	if o.EnvoyAdmin != "" {
-		fmt.Fprintln(stderr, "xds-server audit: --envoy-admin is not used yet: what Envoy itself reports is not compared")
-	}
 	c := newClient()
 	defer c.close()
-	answers := poll(ctx, c, o)
-	code := judge(o, answers)
+	last := poll(ctx, c, o)
+	code := judge(o, last)
 	var good []ack.Audit
-	for _, a := range answers {
+	for _, a := range last.servers {
 		if a.err != nil {
 			fmt.Fprintf(stderr, "xds-server audit: %s: %v\n", a.server, a.err)
 			continue
 		}
 		good = append(good, a.audit)
 	}
+	for _, e := range last.envoys {
+		if e.err != nil {
+			fmt.Fprintf(stderr, "xds-server audit: envoy %s: %v\n", e.admin, e.err)
+		}
+	}
 	if len(good) == 0 {
 		return code
 	}
-	if err := write(stdout, o, Merge(good)); err != nil {
+	m := Merge(good)
+	m.confirm(last.envoys)
+	if err := write(stdout, o, m); err != nil {
 		fmt.Fprintf(stderr, "xds-server audit: write: %v\n", err)
 		return ExitUnknown
 	}
 	return code
+}
+
+// answers are those of all that were asked, each in the order of the options.
+type answers struct {
+	servers []answer
+	envoys  []envoyAnswer
 }
 
 // answer is what one server said; err says why it could not be asked.
@@ -83,42 +93,56 @@ const (
 	lastPause  = time.Second
 )
 
-// poll gives the last answers, in the order of o.Servers.
-func poll(ctx context.Context, c *client, o Options) []answer {
+// poll gives the last answers.
+func poll(ctx context.Context, c *client, o Options) answers {
 	end := time.Now().Add(o.Wait)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		answers := askAll(ctx, c, o)
+		all := askAll(ctx, c, o)
 		left := time.Until(end)
-		if left <= 0 || judge(o, answers) == ExitFresh {
-			return answers
+		if left <= 0 || judge(o, all) == ExitFresh {
+			return all
 		}
 		timer := time.NewTimer(min(pause, left))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return answers
+			return all
 		}
 	}
 }
 
-func askAll(ctx context.Context, c *client, o Options) []answer {
-	answers := make([]answer, len(o.Servers))
+func askAll(ctx context.Context, c *client, o Options) answers {
+	all := answers{make([]answer, len(o.Servers)), make([]envoyAnswer, len(o.EnvoyAdmins))}
 	var wg sync.WaitGroup
 	for i, server := range o.Servers {
 		wg.Go(func() {
 			audit, err := c.ask(ctx, server, o.Node)
-			answers[i] = answer{server, audit, err}
+			all.servers[i] = answer{server, audit, err}
+		})
+	}
+	for i, admin := range o.EnvoyAdmins {
+		wg.Go(func() {
+			report, err := c.inspect(ctx, o, admin)
+			all.envoys[i] = envoyAnswer{admin, report, err}
 		})
 	}
 	wg.Wait()
-	return answers
+	return all
 }
 
 // judge gives the exit code.
-func judge(o Options, answers []answer) int {
-	code, good := ExitFresh, make([]ack.Audit, 0, len(answers))
-	for _, a := range answers {
+func judge(o Options, all answers) int {
+	code, good := ExitFresh, make([]ack.Audit, 0, len(all.servers))
+	for _, e := range all.envoys {
+		if e.err != nil {
+			return ExitUnknown
+		}
+		if !e.report.InEffect {
+			code = ExitNotFresh
+		}
+	}
+	for _, a := range all.servers {
 		if a.err != nil {
 			return ExitUnknown
 		}

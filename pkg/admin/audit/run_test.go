@@ -165,6 +165,7 @@ func TestCommandLine(t *testing.T) {
 		{"--server ftp://x", `--server "ftp://x": want http://HOST:PORT`},
 		{"--server http://", "want http://HOST:PORT"},
 		{"--server http://x?y=z", "want http://HOST:PORT"},
+		{"--envoy-admin ftp://x", `--envoy-admin "ftp://x": want http://HOST:PORT`},
 		{"extra", `unexpected argument "extra"`},
 		{"--nod a", "unknown flag: --nod"},
 	} {
@@ -177,8 +178,8 @@ func TestCommandLine(t *testing.T) {
 	if err != nil || len(o.Servers) != 1 || o.Servers[0] != DefaultServer || o.Output != Table {
 		t.Errorf("default: %+v, %v", o, err)
 	}
-	o, err = Parse(strings.Fields("--server a:1 --server http://b:2/ --server http://a:1 --output yaml --allow-empty --wait 3s --node x --envoy-admin http://e:1"), nil)
-	if err != nil || strings.Join(o.Servers, " ") != "http://a:1 http://b:2" || o.Output != YAML || !o.AllowEmpty || o.Wait != 3*time.Second || o.Node != "x" {
+	o, err = Parse(strings.Fields("--server a:1 --server http://b:2/ --server http://a:1 --output yaml --allow-empty --wait 3s --node x --envoy-admin http://e:1 --envoy-admin f:2/"), nil)
+	if err != nil || strings.Join(o.Servers, " ") != "http://a:1 http://b:2" || o.Output != YAML || !o.AllowEmpty || o.Wait != 3*time.Second || o.Node != "x" || strings.Join(o.EnvoyAdmins, " ") != "http://e:1 http://f:2" {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if code, stdout, _ := run(t, "--help"); code != 0 || !strings.Contains(stdout, "--allow-empty") {

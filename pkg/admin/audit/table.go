@@ -19,19 +19,23 @@ const (
 // table is for people: the summary, the nodes with what is wrong below each, the problems.
 func table(o Options, m Merged) string {
 	var b strings.Builder
-	b.WriteString(headline(m.Summary) + "\n")
+	b.WriteString(headline(o, m.Summary) + "\n")
 	writeServers(&b, m)
 	if len(m.Nodes) > 0 {
 		b.WriteString("\n")
 		writeRows(&b, nodeRows(o, m), o.Colour)
 	}
+	writeEnvoys(&b, o, m)
 	writeProblems(&b, m)
 	return b.String()
 }
 
 // headline is "3 nodes: 2 fresh, 1 stale".
-func headline(s ack.Summary) string {
-	if s.Nodes == 0 {
+func headline(o Options, s ack.Summary) string {
+	switch {
+	case s.Nodes == 0 && o.Node != "":
+		return "no node " + printable(string(o.Node))
+	case s.Nodes == 0:
 		return "no nodes"
 	}
 	var parts []string
@@ -65,7 +69,7 @@ func writeServers(b *strings.Builder, m Merged) {
 func nodeRows(o Options, m Merged) []row {
 	head := []string{"NODE", "CLIENT", "STATE", "BEHIND", "CONFIRMED"}
 	if o.Output == Wide {
-		head = append(head, "ADDRESS", "PROTOCOL", "STREAMS", "CONNECTED", "RESETS")
+		head = append(head, "ADDRESS", "PROTOCOL", "STREAMS", "CONNECTED", "RESETS", "ACTIVE")
 	}
 	rows := []row{{cells: append(head, "REASON")}}
 	for _, n := range m.Nodes {
@@ -85,7 +89,7 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	}
 	cells := []string{id, cmp.Or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
 	if o.Output == Wide {
-		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets))
+		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
 	}
 	text := printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {
@@ -99,10 +103,11 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 }
 
 // typeLines says what is wrong with one type of a node; in wide, how it is in any case.
+// A type without a short name goes by its message's.
 func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	kind := printable(t.Type)
+	kind := printable(strings.TrimPrefix(t.Type, "type.googleapis.com/"))
 	if o.Output == Wide {
 		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
 			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(printable(string(t.HeldVersion)), "nothing"), cmp.Or(printable(string(t.CurrentVersion)), "nothing"))
@@ -152,4 +157,11 @@ func counted(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
 }

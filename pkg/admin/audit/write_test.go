@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/admin/envoyaudit"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/google/go-cmp/cmp"
 )
@@ -81,6 +84,30 @@ func sample() ack.Audit {
 	}
 }
 
+// inspected has an Envoy where all is in effect, one where much is not, and one that was not reached.
+func inspected() []envoyAnswer {
+	good := envoyaudit.Report{
+		Node: "web.default", Client: "envoy 1.40.0", InEffect: true, Differences: []envoyaudit.Difference{},
+		Compared: envoyaudit.Compared{Clusters: 12, Endpoints: 1, Listeners: 1, Routes: 2},
+	}
+	bad := good
+	bad.Node, bad.InEffect = "evil\x1b[2J\nnode", false
+	for i := range maxDifferences {
+		bad.Differences = append(bad.Differences, envoyaudit.Difference{
+			Type: "eds", Name: "a.default.svc.cluster.local:80", Endpoint: fmt.Sprintf("10.0.0.%d:80", i), Kind: envoyaudit.Missing, Want: "00000000000000bb",
+		})
+	}
+	bad.Differences = append(bad.Differences, envoyaudit.Difference{
+		Type: "lds", Name: "outbound", Kind: envoyaudit.Refused, Has: "00000000000000aa", Want: "00000000000000bb", Detail: "no\n\x1b[31msuch address",
+		Fields: []envoyaudit.Field{{Path: "address.socket_address.address", Want: "no address"}},
+	})
+	return []envoyAnswer{
+		{admin: "http://10.0.0.7:15000", report: good},
+		{admin: "http://10.0.0.6:15000", report: bad},
+		{admin: "http://10.0.0.5:15000", err: errors.New("could not ask")},
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -109,23 +136,29 @@ func TestGolden(t *testing.T) {
 	empty := sample()
 	empty.Nodes, empty.Server.Problems, empty.Server.SourceLagSeconds = nil, nil, 0
 	for _, tt := range []struct {
-		file string
-		o    Options
-		from []ack.Audit
+		file   string
+		o      Options
+		from   []ack.Audit
+		envoys []envoyAnswer
 	}{
-		{"table.txt", Options{Output: Table}, []ack.Audit{sample()}},
-		{"colour.txt", Options{Output: Table, Colour: true}, []ack.Audit{sample()}},
-		{"wide.txt", Options{Output: Wide}, []ack.Audit{sample()}},
-		{"one.json", Options{Output: JSON}, []ack.Audit{sample()}},
-		{"one.yaml", Options{Output: YAML}, []ack.Audit{sample()}},
-		{"two-servers.txt", Options{Output: Table}, []ack.Audit{sample(), moved}},
-		{"two-servers.yaml", Options{Output: YAML}, []ack.Audit{sample(), moved}},
-		{"empty.txt", Options{Output: Table}, []ack.Audit{empty}},
-		{"empty.json", Options{Output: JSON}, []ack.Audit{empty}},
+		{"table.txt", Options{Output: Table}, []ack.Audit{sample()}, nil},
+		{"colour.txt", Options{Output: Table, Colour: true}, []ack.Audit{sample()}, nil},
+		{"wide.txt", Options{Output: Wide}, []ack.Audit{sample()}, nil},
+		{"one.json", Options{Output: JSON}, []ack.Audit{sample()}, nil},
+		{"one.yaml", Options{Output: YAML}, []ack.Audit{sample()}, nil},
+		{"two-servers.txt", Options{Output: Table}, []ack.Audit{sample(), moved}, nil},
+		{"two-servers.yaml", Options{Output: YAML}, []ack.Audit{sample(), moved}, nil},
+		{"empty.txt", Options{Output: Table}, []ack.Audit{empty}, nil},
+		{"empty.json", Options{Output: JSON}, []ack.Audit{empty}, nil},
+		{"envoys.txt", Options{Output: Table}, []ack.Audit{sample()}, inspected()},
+		{"envoys-wide.txt", Options{Output: Wide}, []ack.Audit{sample()}, inspected()},
+		{"envoys.yaml", Options{Output: YAML}, []ack.Audit{sample()}, inspected()},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			var b strings.Builder
-			if err := write(&b, tt.o, Merge(tt.from)); err != nil {
+			m := Merge(tt.from)
+			m.confirm(tt.envoys)
+			if err := write(&b, tt.o, m); err != nil {
 				t.Fatal(err)
 			}
 			if strings.HasSuffix(tt.file, ".txt") && !tt.o.Colour && strings.ContainsRune(b.String(), '\x1b') {
@@ -133,6 +166,29 @@ func TestGolden(t *testing.T) {
 			}
 			golden(t, tt.file, b.String())
 		})
+	}
+}
+
+// TestOtherTypes: a type that the mesh does not generate has no short name; people
+// see its message's name, programs the type URL.
+func TestOtherTypes(t *testing.T) {
+	const runtime = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
+	a := ack.Audit{Time: noon, Summary: ack.Summary{Nodes: 1, Rejected: 1}, Nodes: []ack.Node{{
+		ID: "n", State: ack.Rejected, Reason: runtime + ": no such layer", ConnectedAt: noon,
+		Types: []ack.TypeState{{Type: runtime, Subscribed: 1, Behind: 1, State: ack.Rejected, Nack: &ack.Nack{Version: "aa", At: noon, Message: "no such layer", Resources: []string{"rt"}}}},
+	}}}
+	for format, want := range map[string]string{
+		Table: "    envoy.service.runtime.v3.Runtime: refused version aa now: no such layer\n      refused: rt\n",
+		Wide:  "    envoy.service.runtime.v3.Runtime: rejected, 1 of 1 behind",
+		JSON:  `"type": "` + runtime + `"`,
+	} {
+		var b strings.Builder
+		if err := write(&b, Options{Output: format}, Merge([]ack.Audit{a})); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s lacks %q:\n%s", format, want, b.String())
+		}
 	}
 }
 

@@ -20,9 +20,9 @@ type Client struct {
 	log     hclog.Logger
 	metrics *metrics
 	loads   *loads
-	store   *store // nil when no state is kept
-	// views is cluster name → *view.
-	views  sync.Map
+	state   *stateFile // nil when no state is kept
+	// slots is cluster name → *slot.
+	slots  sync.Map
 	inbox  inbox
 	events chan event
 
@@ -34,8 +34,8 @@ type Client struct {
 	running       atomic.Bool
 }
 
-// view is where callers look for one cluster.
-type view struct {
+// slot is where callers look for one cluster.
+type slot struct {
 	answer atomic.Pointer[answer]
 	// usedAt is in Unix nanoseconds, to the second.
 	usedAt atomic.Int64
@@ -52,16 +52,16 @@ func New(config Config) (*Client, error) {
 	c.inbox.wake = make(chan struct{}, 1)
 	c.connection.Store(&Status{Server: config.Servers[0], Since: time.Now()})
 	c.core = newCore(limits{
-		maxAge: config.MaxAge, idle: config.IdleTimeout, silence: config.SilenceTimeout,
-		answer: config.AnswerTimeout, disableRefresh: config.DisableRefresh, maxUnknown: config.MaxUnknown,
+		maxAge: config.MaxAge, idle: idleTimeout, silence: config.SilenceTimeout,
+		answer: answerTimeout, disableRefresh: config.DisableRefresh, maxUnknown: config.MaxUnknown,
 	}, config.node(), config.Applier, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	var err error
 	if c.metrics, err = newMetrics(c, config.Registerer); err != nil {
 		return nil, fmt.Errorf("discovery: register metrics: %w", err)
 	}
 	if config.StateDir != "" {
-		c.store = newStore(config.StateDir, c.log, c.metrics)
-		if err := c.store.check(); err != nil {
+		c.state = newStateFile(config.StateDir, c.log, c.metrics)
+		if err := c.state.check(); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Client) Cluster(ctx context.Context, name string) (*Cluster, error) {
 		return nil, fmt.Errorf("cluster %q: %w", name, ErrUnknownService)
 	}
 	for {
-		v := c.view(name)
+		v := c.slot(name)
 		v.use()
 		a := v.answer.Load()
 		if a.cluster == nil && a.err == nil {
@@ -108,21 +108,21 @@ func (c *Client) pending(ctx context.Context, name string) error {
 	return fmt.Errorf("cluster %s: %w by %s: %w", name, ErrDiscoveryPending, s.Server, ctx.Err())
 }
 
-func (c *Client) view(name string) *view {
-	if v, ok := c.views.Load(name); ok {
-		return v.(*view)
+func (c *Client) slot(name string) *slot {
+	if v, ok := c.slots.Load(name); ok {
+		return v.(*slot)
 	}
-	v := &view{}
+	v := &slot{}
 	v.answer.Store(&answer{
 		status:  ClusterStatus{Name: name, State: StatePending},
 		changed: make(chan struct{}),
 	})
-	actual, _ := c.views.LoadOrStore(name, v)
-	return actual.(*view)
+	actual, _ := c.slots.LoadOrStore(name, v)
+	return actual.(*slot)
 }
 
 // use notes the use, without a write for each request.
-func (v *view) use() {
+func (v *slot) use() {
 	if now := time.Now().UnixNano(); now-v.usedAt.Load() > int64(time.Second) {
 		v.usedAt.Store(now)
 	}

@@ -527,11 +527,14 @@ func TestStateSurvivesAnOutage(t *testing.T) {
 }
 
 // warnings counts the Warn lines.
-type warnings struct{ n int }
+type warnings struct {
+	n    int
+	text strings.Builder
+}
 
 func (w *warnings) Write(p []byte) (int, error) {
 	w.n += strings.Count(string(p), "[WARN]")
-	return len(p), nil
+	return w.text.Write(p)
 }
 
 func TestUnusableState(t *testing.T) {
@@ -565,7 +568,7 @@ func TestUnusableState(t *testing.T) {
 				w.must("a", "10.0.0.1")
 			})
 			if seen.n != 1 {
-				t.Errorf("%d warnings", seen.n)
+				t.Errorf("%d warnings:\n%s", seen.n, seen.text.String())
 			}
 			if aside, err := os.ReadFile(path + ".corrupt"); err != nil || string(aside) != string(data) {
 				t.Errorf("set aside: %v", err)
@@ -627,7 +630,7 @@ func TestStateThatCannotBeSavedHarmsNothing(t *testing.T) {
 	})
 	// One for the file that cannot be read, one for all that cannot be written.
 	if seen.n != 2 {
-		t.Errorf("%d warnings", seen.n)
+		t.Errorf("%d warnings:\n%s", seen.n, seen.text.String())
 	}
 }
 

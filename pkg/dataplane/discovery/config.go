@@ -1,11 +1,9 @@
 package discovery
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,6 +17,20 @@ import (
 
 // UserAgent is the user_agent_name in the node message.
 const UserAgent = "freshmesh-dataplane"
+
+const (
+	// idleTimeout is how long an unused cluster stays subscribed, unless pinned.
+	idleTimeout = time.Hour
+	// answerTimeout is how long a request may stay unanswered, and the pace of the watchdog.
+	answerTimeout = 2 * time.Second
+	// connectTimeout bounds the opening of a connection and its stream.
+	connectTimeout = 5 * time.Second
+	// backoffBase and backoffMax bound the waits between streams.
+	backoffBase = 100 * time.Millisecond
+	backoffMax  = 10 * time.Second
+	// maxMessageBytes limits a message of the control plane.
+	maxMessageBytes = 64 << 20
+)
 
 // Config is what New needs. Zero durations and counts take the defaults given.
 type Config struct {
@@ -49,20 +61,8 @@ type Config struct {
 
 	// MaxAge is how old the control plane's word for a resource may become before it is asked again (5 min).
 	MaxAge time.Duration
-	// IdleTimeout is how long an unused cluster stays subscribed, unless pinned (1 h).
-	IdleTimeout time.Duration
 	// SilenceTimeout is how long a stream may bring nothing: the control plane's probe interval and 2 s (12 s).
 	SilenceTimeout time.Duration
-	// AnswerTimeout is how long a request may stay unanswered, and the pace of the watchdog (2 s).
-	AnswerTimeout time.Duration
-	// ConnectTimeout bounds the opening of a connection and its stream (5 s).
-	ConnectTimeout time.Duration
-	// BackoffBase and BackoffMax bound the waits between streams, with full jitter (100 ms, 10 s).
-	BackoffBase, BackoffMax time.Duration
-	// ReportingInterval is that of load reports where the server names none (10 s).
-	ReportingInterval time.Duration
-	// MaxMessageBytes limits a message of the control plane (64 MiB).
-	MaxMessageBytes int
 	// MaxClusters limits the subscriptions, since names come with requests (10,000).
 	MaxClusters int
 	// MaxUnknown limits those of them that have nothing in force, whether not
@@ -70,40 +70,15 @@ type Config struct {
 	MaxUnknown int
 	// DisableRefresh makes Distrust do nothing: for tests that must fail without it.
 	DisableRefresh bool
-	// Resolve looks up the host names of DNS clusters; nil takes net.DefaultResolver.
-	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 func (c *Config) setDefaults() {
-	duration := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	duration(&c.MaxAge, 5*time.Minute)
-	duration(&c.IdleTimeout, time.Hour)
-	duration(&c.SilenceTimeout, 12*time.Second)
-	duration(&c.AnswerTimeout, 2*time.Second)
-	duration(&c.ConnectTimeout, 5*time.Second)
-	duration(&c.BackoffBase, 100*time.Millisecond)
-	duration(&c.BackoffMax, 10*time.Second)
-	duration(&c.ReportingInterval, 10*time.Second)
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = 64 << 20
-	}
-	if c.MaxClusters == 0 {
-		c.MaxClusters = 10_000
-	}
-	if c.MaxUnknown == 0 {
-		c.MaxUnknown = 1000
-	}
+	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
+	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, 12*time.Second)
+	c.MaxClusters = cmp.Or(c.MaxClusters, 10_000)
+	c.MaxUnknown = cmp.Or(c.MaxUnknown, 1000)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
-	}
-	if c.Resolve == nil {
-		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		}
 	}
 }
 
@@ -116,10 +91,7 @@ func (c *Config) check() error {
 	case c.Applier == nil:
 		return errors.New("discovery: no applier")
 	}
-	for _, d := range []time.Duration{
-		c.MaxAge, c.IdleTimeout, c.SilenceTimeout, c.AnswerTimeout,
-		c.ConnectTimeout, c.BackoffBase, c.BackoffMax, c.ReportingInterval,
-	} {
+	for _, d := range []time.Duration{c.MaxAge, c.SilenceTimeout} {
 		if d <= 0 {
 			return fmt.Errorf("discovery: duration %v is not above 0", d)
 		}
@@ -127,7 +99,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// node is the node message of both streams (data plane metadata: design, section 3).
+// node is the node message of both streams; its metadata makes the view (docs/design/0003-views.md).
 func (c *Config) node() *corev3.Node {
 	fields := map[string]*structpb.Value{"listeners": structpb.NewStringValue("api")}
 	if c.Namespace != "" {
@@ -152,12 +124,6 @@ func (c *Config) node() *corev3.Node {
 	return n
 }
 
-// backoff is the bound of the wait after a failure that had so many before it;
+// backoffAfter is the bound of the wait after a failure that had so many before it;
 // callers wait anything up to that (full jitter).
-func (c *Config) backoff(before int) time.Duration {
-	d := c.BackoffBase << min(before, 20)
-	if d <= 0 { // overflow
-		return c.BackoffMax
-	}
-	return min(d, c.BackoffMax)
-}
+func backoffAfter(before int) time.Duration { return min(backoffBase<<min(before, 16), backoffMax) }

@@ -18,9 +18,9 @@
 // machine without clock, goroutine or I/O. Run's goroutine owns it and is the
 // only one that calls the Applier. Around it: one goroutine for each of a
 // session's receiving, sending and load reporting (session.go, lrs.go), one that
-// writes the state file (store.go), one for each host name being looked up. They
+// writes the state file (statefile.go), one for each host name being looked up. They
 // tell the owner what happened through one channel; callers leave wishes in an
-// inbox that coalesces them by name, and read immutable answers from views.
+// inbox that coalesces them by name, and read immutable answers from slots.
 //
 // # A cluster
 //
@@ -43,9 +43,9 @@
 // # Freshness
 //
 // Each resource is asked for again within MaxAge, whatever the traffic, and at
-// once on Distrust. A request that is not answered within AnswerTimeout, and a
+// once on Distrust. A request that is not answered within answerTimeout (2 s), and a
 // stream that brings nothing within SilenceTimeout, climb a ladder, one rung each
-// AnswerTimeout; any answer to what was asked ends the climb:
+// answerTimeout; any answer to what was asked ends the climb:
 //
 //	re-subscribe → unsubscribe and subscribe → new connection, no initial versions → the next server
 //

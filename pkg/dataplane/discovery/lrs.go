@@ -19,8 +19,12 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// minReporting keeps a server from asking for reports without pause.
-const minReporting = time.Second
+const (
+	// minReporting keeps a server from asking for reports without pause.
+	minReporting = time.Second
+	// reportingInterval holds where the server names none.
+	reportingInterval = 10 * time.Second
+)
 
 // loadStream is the stream of envoy.service.load_stats.v3.
 type loadStream = grpc.BidiStreamingClient[loadv3.LoadStatsRequest, loadv3.LoadStatsResponse]
@@ -37,7 +41,7 @@ func (c *Client) reportLoads(ctx context.Context, conn *grpc.ClientConn, now <-c
 			failures = 0
 		}
 		c.log.Debug("load report stream ended", "err", err)
-		ceiling := c.config.backoff(failures)
+		ceiling := backoffAfter(failures)
 		if status.Code(err) == codes.Unimplemented {
 			ceiling = time.Minute
 		}
@@ -104,7 +108,7 @@ func (c *Client) report(stream loadStream, wanted <-chan *loadv3.LoadStatsRespon
 		case r := <-wanted:
 			send = early
 			order, early = r, false
-			interval = c.config.ReportingInterval
+			interval = reportingInterval
 			if d := r.GetLoadReportingInterval(); d.IsValid() && d.AsDuration() > 0 {
 				interval = max(d.AsDuration(), minReporting)
 			}
@@ -174,8 +178,8 @@ func (c *Client) oneCluster(deltas []delta, over time.Duration) *endpointv3.Clus
 		ClusterName: name, ClusterServiceName: name, LoadReportInterval: durationpb.New(over),
 	}
 	places := map[mesh.EndpointKey]place{}
-	if v, ok := c.views.Load(name); ok {
-		if cluster := v.(*view).answer.Load().cluster; cluster != nil {
+	if v, ok := c.slots.Load(name); ok {
+		if cluster := v.(*slot).answer.Load().cluster; cluster != nil {
 			stats.ClusterServiceName = cluster.ServiceName
 			for _, e := range cluster.Endpoints {
 				places[e.EndpointKey] = place{e.Region, e.Zone, e.Priority}

@@ -68,8 +68,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(m.connected, prometheus.GaugeValue, up)
 	now := time.Now()
-	m.client.views.Range(func(_, v any) bool {
-		if cluster := v.(*view).answer.Load().cluster; cluster != nil && !cluster.ConfirmedAt.IsZero() {
+	m.client.slots.Range(func(_, v any) bool {
+		if cluster := v.(*slot).answer.Load().cluster; cluster != nil && !cluster.ConfirmedAt.IsZero() {
 			ch <- prometheus.MustNewConstMetric(m.age, prometheus.GaugeValue,
 				now.Sub(cluster.ConfirmedAt).Seconds(), cluster.Name)
 		}

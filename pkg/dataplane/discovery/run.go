@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -50,22 +51,22 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	defer cancel()
 	defer o.retry.Stop()
-	if o.store != nil {
+	if o.state != nil {
 		o.restore(ctx)
-		o.wg.Go(func() { o.store.run(ctx) })
+		o.wg.Go(func() { o.state.run(ctx) })
 	}
 	o.loop(ctx)
 	cancel()
 	o.wg.Wait()
-	if o.store != nil && !o.saveAt.IsZero() {
-		o.store.save(c.core.Snapshot())
+	if o.state != nil && !o.saveAt.IsZero() {
+		o.state.save(c.core.Snapshot())
 	}
 	o.update(func(s *Status) { s.Connected, s.Since = false, time.Now() })
 	return nil
 }
 
 func (o *owner) restore(ctx context.Context) {
-	resources := o.store.load()
+	resources := o.state.load()
 	loaded, problems := o.core.Restore(time.Now(), resources)
 	for _, err := range problems {
 		o.log.Warn("part of the last good configuration is unusable", "err", err)
@@ -87,6 +88,9 @@ func (o *owner) loop(ctx context.Context) {
 		case <-o.inbox.wake:
 			o.readInbox(time.Now())
 		case e := <-o.events:
+			if ctx.Err() != nil {
+				return // the stream ended because we do
+			}
 			o.handle(time.Now(), e)
 		case <-o.retry.C:
 			o.connect(ctx)
@@ -129,23 +133,23 @@ func (o *owner) full() error {
 }
 
 func (o *owner) tick(now time.Time) {
-	if now.Sub(o.sweptAt) >= o.config.IdleTimeout/16 || now.Sub(o.sweptAt) >= absentIdle/4 {
+	if now.Sub(o.sweptAt) >= idleTimeout/16 || now.Sub(o.sweptAt) >= absentIdle/4 {
 		o.sweptAt = now
-		o.views.Range(func(name, v any) bool {
-			o.core.Used(name.(string), time.Unix(0, v.(*view).usedAt.Load()))
+		o.slots.Range(func(name, v any) bool {
+			o.core.Used(name.(string), time.Unix(0, v.(*slot).usedAt.Load()))
 			return true
 		})
 	}
 	o.core.Tick(now)
-	if o.store == nil {
+	if o.state == nil {
 		return
 	}
-	if o.store.failed.Swap(false) && o.saveAt.IsZero() {
+	if o.state.failed.Swap(false) && o.saveAt.IsZero() {
 		o.saveAt = now.Add(retrySave)
 	}
 	if !o.saveAt.IsZero() && !now.Before(o.saveAt) {
 		o.saveAt = time.Time{}
-		o.store.offer(o.core.Snapshot())
+		o.state.offer(o.core.Snapshot())
 	}
 }
 
@@ -164,7 +168,7 @@ func (o *owner) perform(ctx context.Context, out output) {
 	for _, host := range out.resolve {
 		o.resolve(ctx, host)
 	}
-	if out.save && o.store != nil && o.saveAt.IsZero() {
+	if out.save && o.state != nil && o.saveAt.IsZero() {
 		o.saveAt = time.Now().Add(saveDelay)
 	}
 	if out.reconnect != "" {
@@ -206,9 +210,9 @@ func (o *owner) rejected(r rejection) {
 // publish puts an answer where callers look, and wakes those that wait.
 func (o *owner) publish(a answer) {
 	a.changed = make(chan struct{})
-	v := o.view(a.status.Name)
+	v := o.slot(a.status.Name)
 	if a.dropped {
-		o.views.CompareAndDelete(a.status.Name, v)
+		o.slots.CompareAndDelete(a.status.Name, v)
 	}
 	close(v.answer.Swap(&a).changed)
 }
@@ -217,7 +221,7 @@ func (o *owner) resolve(ctx context.Context, host string) {
 	o.wg.Go(func() {
 		limited, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
-		addrs, err := o.config.Resolve(limited, host)
+		addrs, err := net.DefaultResolver.LookupNetIP(limited, "ip", host)
 		o.tell(ctx, event{host: host, addrs: addrs, err: err})
 	})
 }
@@ -298,9 +302,9 @@ func (o *owner) leave(next bool, err error) {
 func (o *owner) ceiling() time.Duration {
 	rounds := o.failures / len(o.config.Servers)
 	if o.failures%len(o.config.Servers) != 0 {
-		return o.config.BackoffBase
+		return backoffBase
 	}
-	return o.config.backoff(rounds - 1)
+	return backoffAfter(rounds - 1)
 }
 
 // update changes the connection's part of the status; only Run's goroutine does.

@@ -71,7 +71,7 @@ func (s *session) start(ctx context.Context, o *owner) {
 }
 
 func (s *session) run(ctx context.Context, c *Client) error {
-	conn, err := s.dial(&c.config)
+	conn, err := s.dial(c.config.DialOptions)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *session) run(ctx context.Context, c *Client) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.openStream(ctx, cancel, conn, c.config.ConnectTimeout)
+	stream, err := s.openStream(ctx, cancel, conn)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *Client) tell(ctx context.Context, e event) bool {
 	}
 }
 
-func (s *session) dial(config *Config) (*grpc.ClientConn, error) {
+func (s *session) dial(more []grpc.DialOption) (*grpc.ClientConn, error) {
 	target := s.server
 	if !strings.Contains(target, "://") && !strings.HasPrefix(target, "unix:") {
 		target = "passthrough:///" + target // host names are looked up anew for each connection
@@ -120,9 +120,9 @@ func (s *session) dial(config *Config) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(config.MaxMessageBytes)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: config.ConnectTimeout}),
-	}, config.DialOptions...)
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+	}, more...)
 	conn, err := grpc.NewClient(target, options...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", s.server, err)
@@ -130,22 +130,22 @@ func (s *session) dial(config *Config) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// openStream fails at once where the server cannot be reached, and after timeout
+// openStream fails at once where the server cannot be reached, and after connectTimeout
 // where nothing happens. Its error does not name the server.
-func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn, timeout time.Duration) (
+func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn) (
 	grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse], error,
 ) {
-	limit := time.AfterFunc(timeout, cancel)
+	limit := time.AfterFunc(connectTimeout, cancel)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	inTime := limit.Stop()
 	if err != nil {
 		if !inTime {
-			return nil, fmt.Errorf("no connection within %v", timeout)
+			return nil, fmt.Errorf("no connection within %v", connectTimeout)
 		}
 		return nil, err
 	}
 	if !inTime {
-		return nil, fmt.Errorf("no connection within %v", timeout)
+		return nil, fmt.Errorf("no connection within %v", connectTimeout)
 	}
 	return stream, nil
 }

@@ -118,8 +118,8 @@ func (c *Client) Status() Status {
 	if at := c.lastMessageAt.Load(); at != 0 {
 		s.LastMessageAt, s.Answered = time.Unix(0, at), true
 	}
-	c.views.Range(func(_, v any) bool {
-		if a := v.(*view).answer.Load(); !a.dropped {
+	c.slots.Range(func(_, v any) bool {
+		if a := v.(*slot).answer.Load(); !a.dropped {
 			s.Clusters = append(s.Clusters, a.status)
 		}
 		return true

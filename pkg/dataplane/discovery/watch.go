@@ -12,7 +12,7 @@ const (
 	maxTokens = 4
 	tokenGap  = 10 * time.Second
 	// maxQuiet bounds the gap between requests for a name that nobody answers, and
-	// so how long it takes to notice that somebody does again (20 s in all: design, section 3).
+	// so how long it takes to notice that somebody does again: 20 s in all.
 	maxQuiet = 15 * time.Second
 )
 

@@ -31,16 +31,16 @@ type Request struct {
 func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	for {
 		now := time.Now()
-		v := c.view.Load()
-		if key, ok := v.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); ok {
-			if v.ejected > 0 {
-				c.beginTrials(now, len(v.by))
+		roster := c.roster.Load()
+		if key, ok := roster.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); ok {
+			if roster.ejected > 0 {
+				c.beginTrials(now, len(roster.by))
 			}
-			e := v.by[key]
+			e := roster.by[key]
 			e.load.Begin()
 			return &Lease{Cluster: c, Key: key, Upstream: e.upstream, endpoint: e, began: now}, nil
 		}
-		if v.picker.Usable() > 0 {
+		if roster.picker.Usable() > 0 {
 			return nil, ErrAllTried
 		}
 		if err := c.await(ctx, now); err != nil {
@@ -81,7 +81,7 @@ func (c *Cluster) await(ctx context.Context, now time.Time) error {
 func (c *Cluster) verdict(now time.Time) error {
 	c.mu.Lock()
 	without := c.without
-	v := c.view.Load()
+	roster := c.roster.Load()
 	over := !without.IsZero() && now.Sub(without) >= c.set.cfg.FailFast
 	ask := over && now.Sub(c.distrusted) >= time.Second
 	if ask {
@@ -96,7 +96,7 @@ func (c *Cluster) verdict(now time.Time) error {
 	}
 	reason := upstream.NoEndpoints
 	e := &upstream.Error{Unsent: true, Unanswered: true}
-	if v.ejected > 0 {
+	if roster.ejected > 0 {
 		reason = upstream.AllEjected
 		e.NextHop, e.Err = c.lastFailure()
 	}
@@ -120,7 +120,7 @@ func (c *Cluster) lastFailure() (hop netip.AddrPort, err error) {
 	return last.key.Address, errors.New("last failure " + string(last.ejection.reason))
 }
 
-// waitFor gives what to wait on: a change of the view, or the next moment at
+// waitFor gives what to wait on: a change of the roster, or the next moment at
 // which a trial is due or the fail-fast time is over.
 func (c *Cluster) waitFor(now time.Time) (<-chan struct{}, time.Duration) {
 	c.mu.Lock()

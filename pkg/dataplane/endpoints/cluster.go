@@ -19,21 +19,21 @@ type Cluster struct {
 	name string
 	set  *Set
 
-	view atomic.Pointer[view]
+	roster atomic.Pointer[roster]
 	// nextTrial is the earliest moment, in Unix nanoseconds, at which a trial is due.
 	nextTrial atomic.Int64
 
 	mu        sync.Mutex // guards all below
 	endpoints map[mesh.EndpointKey]*endpoint
-	// changed is closed and replaced with every new view.
+	// changed is closed and replaced with every new roster.
 	changed chan struct{}
 	// without is since when no endpoint is usable; zero while one is.
 	without    time.Time
 	distrusted time.Time
 }
 
-// view is what a request needs; immutable.
-type view struct {
+// roster is what a request needs; immutable.
+type roster struct {
 	config *discovery.Cluster
 	picker *balance.Picker
 	by     map[mesh.EndpointKey]*endpoint
@@ -45,14 +45,14 @@ type view struct {
 func (c *Cluster) Name() string { return c.name }
 
 // Config is the cluster as discovery last gave it.
-func (c *Cluster) Config() *discovery.Cluster { return c.view.Load().config }
+func (c *Cluster) Config() *discovery.Cluster { return c.roster.Load().config }
 
 // update takes a new form of the cluster and gives the upstreams that it retires.
 func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []upstream.Upstream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.endpoints
-	alike := c.view.Load() == nil || connectsAlike(c.view.Load().config, dc)
+	alike := c.roster.Load() == nil || connectsAlike(c.roster.Load().config, dc)
 	c.endpoints = make(map[mesh.EndpointKey]*endpoint, len(dc.Endpoints))
 	for _, listed := range dc.Endpoints {
 		e, known := old[listed.EndpointKey]
@@ -85,27 +85,27 @@ func connectsAlike(a, b *discovery.Cluster) bool {
 	return a.HTTP2 == b.HTTP2 && a.ConnectTimeout == b.ConnectTimeout
 }
 
-// rebuild makes a new view and wakes who waits for one. It needs mu.
+// rebuild makes a new roster and wakes who waits for one. It needs mu.
 func (c *Cluster) rebuild(dc *discovery.Cluster) {
-	v := &view{config: dc, by: c.endpoints}
+	r := &roster{config: dc, by: c.endpoints}
 	entries := make([]balance.Entry, 0, len(dc.Endpoints))
 	for _, listed := range dc.Endpoints {
 		e := c.endpoints[listed.EndpointKey]
 		out := e.ejection.ejected()
 		e.out.Store(out)
 		if out && eligible(listed) {
-			v.ejected++
+			r.ejected++
 		}
 		entries = append(entries, balance.Entry{Endpoint: listed, Load: e.load, Ejected: out})
 	}
-	v.picker = balance.New(policy(dc.Policy), entries)
-	if v.picker.Usable() > 0 {
+	r.picker = balance.New(policy(dc.Policy), entries)
+	if r.picker.Usable() > 0 {
 		c.without = time.Time{}
 	} else if c.without.IsZero() {
 		c.without = time.Now()
 	}
 	c.schedule()
-	c.view.Store(v)
+	c.roster.Store(r)
 	if c.changed != nil {
 		close(c.changed)
 	}

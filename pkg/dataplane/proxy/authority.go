@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -46,7 +47,7 @@ func (n Names) Cluster(authority string) (string, error) {
 // splitAuthority is net.SplitHostPort with an optional port (RFC 3986 section 3.2).
 func splitAuthority(a string) (host string, port uint16, err error) {
 	if strings.Contains(a, "@") {
-		return "", 0, fmt.Errorf("user information is not allowed")
+		return "", 0, errors.New("user information is not allowed")
 	}
 	host = a
 	text := ""
@@ -54,7 +55,7 @@ func splitAuthority(a string) (host string, port uint16, err error) {
 		host, text = a[:i], a[i+1:]
 	}
 	if strings.Contains(host, ":") && !(strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")) {
-		return "", 0, fmt.Errorf("more than one colon")
+		return "", 0, errors.New("more than one colon")
 	}
 	if text == "" {
 		return host, 80, nil
@@ -69,10 +70,10 @@ func splitAuthority(a string) (host string, port uint16, err error) {
 // checkHost allows DNS names with underscores (RFC 1123 section 2.1).
 func checkHost(host string) error {
 	if host == "" {
-		return fmt.Errorf("no host")
+		return errors.New("no host")
 	}
 	if len(host) > 253 {
-		return fmt.Errorf("host is longer than 253 bytes")
+		return errors.New("host is longer than 253 bytes")
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if label == "" || len(label) > 63 {

@@ -140,8 +140,7 @@ func (x *exchange) repeatable(err error) bool {
 	if !x.body.replayable() || x.interim.any() {
 		return false
 	}
-	switch e.Reason {
-	case upstream.Deadline, upstream.ClientGone, upstream.BadBody:
+	if e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone || e.Reason == upstream.BadBody {
 		return false
 	}
 	if e.Unsent {

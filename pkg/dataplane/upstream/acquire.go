@@ -10,7 +10,9 @@ import (
 
 // sharedDial is one dial that many requests wait for, since one HTTP/2 connection carries them all.
 type sharedDial struct {
-	done chan struct{}
+	// cancel is for Close alone.
+	cancel context.CancelFunc
+	done   chan struct{}
 	// err is set before done is closed.
 	err error
 }
@@ -65,18 +67,23 @@ func (p *Pool) choose(ctx context.Context) (*conn, *sharedDial, error) {
 		return nil, nil, nil
 	}
 	if p.shared == nil {
-		p.shared = &sharedDial{done: make(chan struct{})}
 		// The dial outlives the request that began it, as others wait for it
-		// too; the connect timeout bounds it.
-		go p.dialShared(context.WithoutCancel(ctx), p.shared)
+		// too; the connect timeout bounds it, and Close waits for its end.
+		dialling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		p.shared = &sharedDial{cancel: cancel, done: make(chan struct{})}
+		go p.dialShared(dialling, p.shared)
 	}
 	return nil, p.shared, nil
 }
 
 func (p *Pool) dialShared(ctx context.Context, d *sharedDial) {
+	defer d.cancel()
 	c, err := p.open(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.Release()
+	case ctx.Err() != nil:
+		err = p.gone()
 	}
 	d.err = err
 	p.mu.Lock()

@@ -10,6 +10,5 @@
 //
 // All types are safe for concurrent use. A Pool's goroutines are those of
 // net/http, one set for each connection, which end with the connection, and one
-// for a dial that several HTTP/2 requests share. Nobody waits for that one: the
-// connect timeout ends it, and a retired Pool closes what it brings.
+// for a dial that several HTTP/2 requests share, which Close ends and waits for.
 package upstream

@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -226,6 +229,53 @@ func TestDialErrorsHaveReasons(t *testing.T) {
 			t.Errorf("cancelled: %v", err)
 		}
 	}
+}
+
+// swallow gives an address that lets no dial succeed and none fail: the queue of its listener is full.
+func swallow(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port))
+	for range 8 {
+		c, err := net.DialTimeout("tcp", addr.String(), 100*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	t.Skip("this system's queue of a listener has no end")
+	return addr
+}
+
+// A dial that several requests share outlives the one that began it, and not the pool.
+func TestCloseEndsTheSharedDial(t *testing.T) {
+	p := upstream.New(upstream.Config{Address: swallow(t), HTTP2: true, ConnectTimeout: time.Minute})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Acquire(ctx); upstream.ReasonOf(err) != upstream.Deadline {
+		t.Fatalf("got %v, want %s", err, upstream.Deadline)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := p.Acquire(t.Context())
+		got <- err
+	}()
+	p.Close()
+	if err := <-got; upstream.ReasonOf(err) != upstream.EndpointRemoved {
+		t.Errorf("got %v, want %s", err, upstream.EndpointRemoved)
+	}
+	goleak.VerifyNone(t)
 }
 
 // An idle connection that its server closes under a request: it is known that

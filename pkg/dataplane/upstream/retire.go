@@ -89,10 +89,15 @@ func (p *Pool) Close() {
 		}
 	}
 	p.reap = nil
+	shared := p.shared
 	p.mu.Unlock()
 	closeAll(conns)
 	for _, r := range raw {
 		_ = r.TCPConn.Close()
+	}
+	if shared != nil {
+		shared.cancel()
+		<-shared.done
 	}
 }
 

@@ -38,11 +38,26 @@ type model struct {
 	// slow: the transport does not take responses by itself.
 	slow, handed bool
 	check        checks
+	// unasked: a transcript had an answer, and the core no response to it.
+	unasked bool
 }
 
 func runModel(t fataler, data []byte) {
 	t.Helper()
 	m := &model{t: t, in: data, now: time.Unix(1000, 0)}
+	m.run(func() {
+		m.setUp(m.pick(2) == 0)
+		for len(m.in) > 0 {
+			m.step()
+			m.verify()
+		}
+		m.finish()
+	})
+}
+
+// run calls f, and shows what went before a panic.
+func (m *model) run(f func()) {
+	m.t.Helper()
 	defer func() {
 		if p := recover(); p != nil {
 			if !m.failed {
@@ -51,12 +66,7 @@ func runModel(t fataler, data []byte) {
 			panic(p)
 		}
 	}()
-	m.setUp()
-	for len(m.in) > 0 {
-		m.step()
-		m.verify()
-	}
-	m.finish()
+	f()
 }
 
 // pick takes a byte of the input for a choice of n; 0 when there is none left.
@@ -79,8 +89,8 @@ func (m *model) fail(format string, args ...any) {
 	m.t.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(m.log[max(0, len(m.log)-60):], "\n  "))
 }
 
-func (m *model) setUp() {
-	m.client = newClient(m.pick(2) == 0, m.pick(2) == 1)
+func (m *model) setUp(delta bool) {
+	m.client = newClient(delta, m.pick(2) == 1)
 	m.truth = newTruth(snapshot.Config{LogLimit: []int{1000, 16, 5}[m.pick(3)]})
 	m.key = mesh.View{Listeners: mesh.ListenersAPI, Zone: []string{"a", ""}[m.pick(2)]}
 	m.own = map[mesh.ResourceName]mesh.Resource{}

@@ -137,21 +137,28 @@ func (m *model) answer(ackIt bool) {
 }
 
 func (m *model) answerType(t mesh.Type, ackIt, change bool) {
+	m.answerWith(t, ackIt, func(r *ads.Request) {
+		switch {
+		case change && m.client.delta:
+			r.Subscribe, r.Unsubscribe = m.names(), m.names()
+		case change:
+			r.Names = m.names()
+		case !m.client.delta:
+			r.Names = m.client.types[t].intent.list()
+		}
+	})
+}
+
+// answerWith answers the oldest response of a type, if there is one; fill gives the names.
+func (m *model) answerWith(t mesh.Type, ackIt bool, fill func(*ads.Request)) {
 	ct := m.client.types[t]
 	if ct == nil || len(ct.queue) == 0 {
 		return
 	}
 	r := ct.queue[0]
 	ct.queue = ct.queue[1:]
-	answer := ads.Request{Type: t, Nonce: r.Nonce, Names: ct.intent.list()}
-	if m.client.delta {
-		answer.Names = nil
-	}
-	if change && m.client.delta {
-		answer.Subscribe, answer.Unsubscribe = m.names(), m.names()
-	} else if change {
-		answer.Names = m.names()
-	}
+	answer := ads.Request{Type: t, Nonce: r.Nonce}
+	fill(&answer)
 	if ackIt {
 		m.note("ack %s %s", t.Short(), r.Nonce)
 		m.client.apply(r)

@@ -105,6 +105,10 @@ func New(c Config, view snapshot.View, now time.Time) *Stream {
 // Acks is what the client was sent and holds; to be read only.
 func (s *Stream) Acks() *ack.Stream { return s.acks }
 
+// ConfirmedElsewhere says when another stream of the client last confirmed
+// another type; zero for never.
+func (s *Stream) ConfirmedElsewhere(at time.Time) { s.acks.Elsewhere = at }
+
 // View is what the stream last knew of the store.
 func (s *Stream) View() snapshot.View { return s.view }
 
@@ -155,6 +159,10 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 func (s *Stream) whole(t mesh.Type) bool {
 	return !s.cfg.Delta && (t == mesh.TypeListener || t == mesh.TypeCluster)
 }
+
+// TellsAbsence tells whether a client of this stream can be told that a resource
+// of a type does not exist.
+func (s *Stream) TellsAbsence(t mesh.Type) bool { return s.sendsAbsence(t) }
 
 // sendsAbsence tells whether the variant can say that a resource does not
 // exist ("Deleting Resources").
@@ -213,6 +221,14 @@ func (s *Stream) patience() time.Duration { return s.cfg.Policy.AckTimeout / 4 }
 // it gave one, or was asked for one.
 func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
+	for t := range s.types {
+		// Who withholds an ACK must show by another type that it lives.
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && ack.Withholds(t) {
+			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
+				last = earlier(last, at)
+			}
+		}
+	}
 	if s.probed.After(last) {
 		last = s.probed
 	}

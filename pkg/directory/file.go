@@ -1,4 +1,4 @@
-package manifest
+package directory
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
-	"github.com/freshmesh/freshmesh/pkg/object"
 )
 
 // racyWindow is how long after a write another one may leave no trace in the
@@ -23,7 +21,7 @@ import (
 const racyWindow = 100 * time.Millisecond
 
 // file is what is known of one file of the directory. Owned by Run.
-type file struct {
+type file[K Key, V any] struct {
 	name string
 	// stamp and sum are those of the content last read, once seen; the stamp
 	// is zero after a failure, which leaves none that a cure would change.
@@ -36,9 +34,9 @@ type file struct {
 	// missed since it was last listed.
 	touched, gone time.Time
 	// inForce is the version that counts.
-	inForce version
+	inForce version[K, V]
 	// held is a newer version that may be the middle of a save; nil for none.
-	held *version
+	held *version[K, V]
 	// everValid tells whether inForce comes from a valid version.
 	everValid bool
 }
@@ -59,22 +57,20 @@ func stampOf(info fs.FileInfo) stamp {
 }
 
 // version is what one content of a file gives. It is never changed.
-type version struct {
+type version[K Key, V any] struct {
 	valid bool
 	// unread is true where there was no content to decode.
 	unread bool
 	// cut is true for YAML whose last line has no end: "10.0.0.1" may be on
 	// its way to "10.0.0.12".
-	cut bool
-	// objects stand in the order of the file, with lines at the same index.
-	objects []mesh.Object
-	lines   []int
-	// problems are those of the file, objectProblems those of its objects.
-	problems, objectProblems []mesh.Problem
+	cut   bool
+	items []Item[K, V]
+	// problems are those of the file, itemProblems those of its items.
+	problems, itemProblems []mesh.Problem
 }
 
 // apply puts the held version in force, as far as its validity allows.
-func (f *file) apply() {
+func (f *file[K, V]) apply() {
 	v := *f.held
 	f.held = nil
 	switch {
@@ -87,72 +83,59 @@ func (f *file) apply() {
 	}
 }
 
-// fileObject is how a Problem names a file.
-func fileObject(name string) string { return "file " + name }
-
 // invalid is the version of a file that cannot be read.
-func invalid(name string, err error) version {
-	return version{unread: true, problems: []mesh.Problem{{Object: fileObject(name), Reason: oneLine(err)}}}
+func invalid[K Key, V any](name string, err error) version[K, V] {
+	return version[K, V]{unread: true, problems: []mesh.Problem{{Object: FileObject(name), Reason: OneLine(err)}}}
 }
 
 // read gives the content's version, unless the content is the one last read;
 // then changed is false.
-func (f *file) read(dir string, maxBytes int64, now time.Time) (v version, changed bool) {
-	path := filepath.Join(dir, f.name)
+func (f *file[K, V]) read(c *Config[K, V], now time.Time) (v version[K, V], changed bool) {
+	path := filepath.Join(c.Dir, f.name)
 	info, err := os.Stat(path)
 	if err == nil && stampOf(info) == f.stamp && !f.dirty {
-		return version{}, false
+		return version[K, V]{}, false
 	}
 	var data []byte
 	if err == nil {
 		f.stamp = stampOf(info)
-		data, err = readRegular(path, maxBytes)
+		data, err = readRegular(path, c.MaxFileBytes)
 	}
 	f.dirty = err == nil && now.Sub(f.stamp.modified) < racyWindow
 	if err != nil {
 		f.stamp = stamp{}
 		reason := shorten(err)
-		return invalid(f.name, reason), f.differs(xxhash.Sum64String("error: " + reason.Error()))
+		return invalid[K, V](f.name, reason), f.differs(xxhash.Sum64String("error: " + reason.Error()))
 	}
 	if !f.differs(xxhash.Sum64(data)) {
-		return version{}, false
+		return version[K, V]{}, false
 	}
-	return parse(f.name, data), true
+	return parse(c, f.name, data), true
 }
 
 // differs notes the content's sum, and tells whether it is another one than before.
-func (f *file) differs(sum uint64) bool {
+func (f *file[K, V]) differs(sum uint64) bool {
 	same := f.seen && sum == f.sum
 	f.seen, f.sum = true, sum
 	return !same
 }
 
-// parse decodes and converts one file's content.
-func parse(name string, data []byte) version {
-	objects, findings := decode(name, data)
-	v := version{valid: true, cut: filepath.Ext(name) != ".json" && len(data) > 0 && data[len(data)-1] != '\n'}
-	for _, f := range findings {
-		v.valid = v.valid && !f.fatal
-		v.problems = append(v.problems, mesh.Problem{Object: fileObject(name), Field: lineField(f.line), Reason: f.reason})
+// parse makes a version of one file's content.
+func parse[K Key, V any](c *Config[K, V], name string, data []byte) version[K, V] {
+	content := c.Parse(name, data)
+	v := version[K, V]{
+		valid: true, cut: filepath.Ext(name) != ".json" && len(data) > 0 && data[len(data)-1] != '\n',
+		items: content.Items, itemProblems: content.Problems,
 	}
-	for _, d := range objects {
-		o, problems, err := object.Convert(d.object)
-		if err != nil {
-			v.valid = false
-			v.problems = append(v.problems, mesh.Problem{Object: fileObject(name), Field: lineField(d.line), Reason: oneLine(err)})
-			continue
-		}
-		m := o.Metadata()
-		m.Origin = name
-		m.ChangedAt = time.Time{}
-		v.objects = append(v.objects, o)
-		v.lines = append(v.lines, d.line)
-		v.objectProblems = append(v.objectProblems, problems...)
+	for _, f := range content.Findings {
+		v.valid = v.valid && !f.Fatal
+		v.problems = append(v.problems, mesh.Problem{Object: FileObject(name), Field: LineField(f.Line), Reason: f.Reason})
+	}
+	for i := range v.items {
+		v.items[i].File = name
 	}
 	return v
 }
-
-func lineField(line int) string { return "line " + strconv.Itoa(line) }
 
 // readRegular reads a regular file of at most maxBytes. It does not hang on a
 // pipe that took the file's place.
@@ -188,8 +171,8 @@ func shorten(err error) error {
 	return err
 }
 
-// isManifest tells whether a directory entry's name is one that is read.
-func isManifest(name string) bool {
+// isOurs tells whether a directory entry's name is one that is read.
+func isOurs(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}

@@ -27,9 +27,9 @@ const (
 	maxStateBytes = 512 << 20
 )
 
-// store keeps the last good configuration in a directory. Its goroutine does
+// stateFile keeps the last good configuration in a directory. Its goroutine does
 // the writing, because a disk may take seconds. Its failures harm nothing else.
-type store struct {
+type stateFile struct {
 	dir     string
 	log     hclog.Logger
 	metrics *metrics
@@ -41,13 +41,13 @@ type store struct {
 	warned bool
 }
 
-func newStore(dir string, log hclog.Logger, m *metrics) *store {
-	return &store{dir: dir, log: log, metrics: m, next: make(chan []*discoveryv3.Resource, 1)}
+func newStateFile(dir string, log hclog.Logger, m *metrics) *stateFile {
+	return &stateFile{dir: dir, log: log, metrics: m, next: make(chan []*discoveryv3.Resource, 1)}
 }
 
 // check makes the directory and tries to write in it. Its error says that no
 // state can ever be kept there; what may pass (a full disk) is one Warn.
-func (s *store) check() error {
+func (s *stateFile) check() error {
 	err := os.MkdirAll(s.dir, 0o700)
 	if err == nil {
 		var f *os.File
@@ -75,7 +75,7 @@ func impossible(err error) bool {
 }
 
 // offer hands over a state to be written; it replaces one that still waits. Owner only.
-func (s *store) offer(state []*discoveryv3.Resource) {
+func (s *stateFile) offer(state []*discoveryv3.Resource) {
 	select {
 	case <-s.next:
 	default:
@@ -84,7 +84,7 @@ func (s *store) offer(state []*discoveryv3.Resource) {
 }
 
 // run writes until ctx ends; a state that waits then is written still.
-func (s *store) run(ctx context.Context) {
+func (s *stateFile) run(ctx context.Context) {
 	for {
 		select {
 		case state := <-s.next:
@@ -100,7 +100,7 @@ func (s *store) run(ctx context.Context) {
 	}
 }
 
-func (s *store) save(state []*discoveryv3.Resource) {
+func (s *stateFile) save(state []*discoveryv3.Resource) {
 	err := s.write(state)
 	if err == nil {
 		s.warned = false
@@ -115,7 +115,7 @@ func (s *store) save(state []*discoveryv3.Resource) {
 }
 
 // write replaces the file in one step (temporary file, fsync, rename, fsync of the directory).
-func (s *store) write(state []*discoveryv3.Resource) (err error) {
+func (s *stateFile) write(state []*discoveryv3.Resource) (err error) {
 	data, err := encodeState(state)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *store) write(state []*discoveryv3.Resource) (err error) {
 
 // load gives nil when there is no file, or none that can be used: that one is
 // set aside as ".corrupt" with one Warn.
-func (s *store) load() []*discoveryv3.Resource {
+func (s *stateFile) load() []*discoveryv3.Resource {
 	s.sweep()
 	path := filepath.Join(s.dir, stateName)
 	state, err := readState(path)
@@ -167,7 +167,7 @@ func (s *store) load() []*discoveryv3.Resource {
 }
 
 // sweep removes what a crash in the middle of a write left behind.
-func (s *store) sweep() {
+func (s *stateFile) sweep() {
 	left, _ := filepath.Glob(filepath.Join(s.dir, stateName+".tmp-*"))
 	for _, f := range left {
 		_ = os.Remove(f)
