@@ -172,8 +172,8 @@ func TestFindingsAreBounded(t *testing.T) {
 	for line := range 80 {
 		f.Warn(line+1, "odd")
 	}
-	f.Fatal(99, "bad")
-	if len(f.All) != maxFindings { //nolint:revive // Findings.Fatal returns
+	f.Fatal(99, "bad") //nolint:revive // it returns: it is no testing.T
+	if len(f.All) != maxFindings {
 		t.Fatalf("%d findings", len(f.All))
 	}
 	if diff := cmp.Diff(Finding{Line: 50, Reason: "and 32 more", Fatal: true}, f.All[maxFindings-1]); diff != "" {

@@ -14,7 +14,7 @@ import (
 
 // lateContext is a context whose timer has not fired yet, though its time may be over.
 type lateContext struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
 	left time.Duration
 }
 
