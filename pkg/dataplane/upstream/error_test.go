@@ -15,7 +15,7 @@ import (
 // lateContext is a context whose timer has not fired yet, though its time may be over.
 type lateContext struct {
 	context.Context //nolint:containedctx // it is one
-	left time.Duration
+	left            time.Duration
 }
 
 func (l lateContext) Deadline() (time.Time, bool) { return time.Now().Add(l.left), true }
