@@ -437,6 +437,7 @@ func TestReconnect(t *testing.T) {
 		w.server.service("a", "1", "10.0.0.1")
 		w.run()
 		w.must("a", "10.0.0.1")
+		synctest.Wait() // the last ACK may still be on its way
 		w.server.log()
 		w.server.cut()
 		pass(200 * time.Millisecond)
