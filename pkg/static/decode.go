@@ -183,7 +183,10 @@ type location struct {
 var (
 	jsonPosition = regexp.MustCompile(`\(line (\d+):(\d+)\): `)
 	unknownField = regexp.MustCompile(`^unknown field ("(?:[^"\\]|\\.)*")$`)
-	unresolved   = regexp.MustCompile(`unable to resolve ("(?:[^"\\]|\\.)*"): .*`)
+	// badText: what stands in a text or bytes field may be a key, and reasons
+	// are logged and shown.
+	badText    = regexp.MustCompile(`^(invalid value for (?:bytes|string) field \S+): .*`)
+	unresolved = regexp.MustCompile(`unable to resolve ("(?:[^"\\]|\\.)*"): .*`)
 )
 
 func locate(err error) location {
@@ -197,6 +200,7 @@ func locate(err error) location {
 	if m := unknownField.FindStringSubmatch(at.reason); m != nil {
 		at.unknownField = cmp.Or(unquote(m[1]), "?")
 	}
+	at.reason = badText.ReplaceAllString(at.reason, "$1")
 	at.reason = unresolved.ReplaceAllString(at.reason, "type $1 is unknown")
 	return at
 }

@@ -54,6 +54,10 @@ func TestParse(t *testing.T) {
 		{"assignment", "a.yaml", "'@type': " + string(mesh.TypeEndpoint) + "\ncluster_name: a\n", []string{"1 eds a"}},
 		{"route", "a.yaml", "'@type': " + string(mesh.TypeRoute) + "\nname: a\n", []string{"1 rds a"}},
 		{"rtds", "a.yaml", "'@type': type.googleapis.com/envoy.service.runtime.v3.Runtime\nname: rt\nlayer: {health_check.min_interval: 5}\n", []string{"1 type.googleapis.com/envoy.service.runtime.v3.Runtime rt"}},
+		{
+			"a secret that does not decode is not repeated", "a.yaml", "'@type': " + secret + "\nname: s\ngeneric_secret: {secret: {inline_bytes: 'hush!!!'}}\n",
+			[]string{"fatal 3 envoy.extensions.transport_sockets.tls.v3.Secret: invalid value for bytes field inlineBytes"},
+		},
 		{"sds", "a.yaml", "'@type': " + secret + "\nname: s\ngeneric_secret: {secret: {inline_string: x}}\n", []string{"1 " + secret + " s"}},
 		{"ecds", "a.yaml", "'@type': type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig\nname: f\ntyped_config:\n  '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua\n  default_source_code: {inline_string: ''}\n", []string{"1 type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig f"}},
 		{"srds", "a.yaml", "'@type': type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration\nname: s\nroute_configuration_name: r\n", []string{"1 type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration s"}},

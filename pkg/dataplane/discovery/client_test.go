@@ -144,6 +144,7 @@ func TestNackNamesTheBadResource(t *testing.T) {
 		w.server.service("a", "1", "10.0.0.1")
 		w.run()
 		w.must("a", "10.0.0.1")
+		synctest.Wait()
 		w.server.log()
 		w.server.set(mesh.TypeEndpoint, eds("a", "2", "wrong"))
 		synctest.Wait()
@@ -259,6 +260,7 @@ func TestServerThatIgnoresResubscribesIsNotThrashed(t *testing.T) {
 		for _, n := range []string{"a", "b", "c"} {
 			w.must(n, "10.0.0.1")
 		}
+		synctest.Wait()
 		w.server.log()
 		for range 60 {
 			pass(time.Minute)

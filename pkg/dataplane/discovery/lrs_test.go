@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -150,6 +151,7 @@ func TestLoadReportsFailAlone(t *testing.T) {
 		w.run()
 		w.must("a", "10.0.0.1")
 		w.Count("a", key("10.0.0.1"), Load{Issued: 7})
+		synctest.Wait()
 		w.server.log()
 		w.Distrust("a")
 		pass(time.Minute)
