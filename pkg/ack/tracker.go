@@ -59,14 +59,10 @@ type exception struct {
 	since time.Time
 }
 
-// Unknown stands in the audit for what a node holds when it may or may not
-// hold the current form.
-const Unknown mesh.Version = "unknown"
-
 // holding gives what the node is known to hold, where now is the current version.
 func (e exception) holding(now mesh.Version) mesh.Version {
 	if e.unsure && e.held == now {
-		return Unknown
+		return mesh.VersionUnknown
 	}
 	return e.held
 }

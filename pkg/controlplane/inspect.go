@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -30,7 +29,7 @@ func (s *Server) Status() admin.Status {
 	if s.cfg.Static != nil {
 		problems = append(problems, s.cfg.Static.Status().Problems...)
 	}
-	slices.SortFunc(problems, func(a, b mesh.Problem) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(problems, mesh.Problem.Compare)
 	if problems == nil {
 		problems = []mesh.Problem{}
 	}

@@ -175,7 +175,6 @@ func (n nodes) Holds(node mesh.NodeID, cluster string) refresh.Holding {
 		if err != nil {
 			return refresh.Holding{}
 		}
-		out.Known = out.Known || known
 		out.Behind = out.Behind || known && !current
 	}
 	return out

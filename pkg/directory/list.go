@@ -1,12 +1,10 @@
 package directory
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -206,20 +204,16 @@ func (w *Watcher[K, V]) collect() []mesh.Problem {
 		all = append(all, f.inForce.problems...)
 		all = append(all, f.inForce.itemProblems...)
 	}
-	slices.SortFunc(all, compareProblems)
+	slices.SortFunc(all, mesh.Problem.Compare)
 	all = slices.Compact(all)
 	if slices.Equal(all, w.problems) {
 		return w.problems
 	}
 	for _, p := range all {
-		if _, known := slices.BinarySearchFunc(w.problems, p, compareProblems); !known {
+		if _, known := slices.BinarySearchFunc(w.problems, p, mesh.Problem.Compare); !known {
 			w.log.Warn("problem in a file", "object", p.Object, "field", p.Field, "reason", p.Reason)
 		}
 	}
 	w.problems = all
 	return all
-}
-
-func compareProblems(a, b mesh.Problem) int {
-	return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
 }

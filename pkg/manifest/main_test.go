@@ -63,7 +63,7 @@ func (r *recorder) view() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var lines []string
-	for _, key := range slices.SortedFunc(maps.Keys(r.objects), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(r.objects), mesh.Key.Compare) {
 		lines = append(lines, show(r.objects[key]))
 	}
 	return strings.Join(lines, "\n")

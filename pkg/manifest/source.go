@@ -1,13 +1,11 @@
 package manifest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -74,7 +72,7 @@ func (s *Source) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, err
 // of gives a service and its slices. Called by Run.
 func (s *Source) of(service mesh.Key) []mesh.Object {
 	var found []mesh.Object
-	for _, key := range slices.SortedFunc(maps.Keys(s.delivered), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.delivered), mesh.Key.Compare) {
 		o := s.delivered[key]
 		if slice, ok := o.(*mesh.EndpointSlice); key == service || ok && slice.ServiceKey() == service {
 			found = append(found, o)
@@ -92,13 +90,13 @@ func (s *Source) Run(ctx context.Context, sink mesh.Sink) error {
 
 // deliver tells the sink what differs from what it was told before, in the order of keys.
 func (s *Source) deliver(items map[mesh.Key]directory.Item[mesh.Key, mesh.Object]) {
-	for _, key := range slices.SortedFunc(maps.Keys(s.delivered), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.delivered), mesh.Key.Compare) {
 		if _, ok := items[key]; !ok {
 			s.sink.Delete(*s.delivered[key].Metadata())
 		}
 	}
 	next := make(map[mesh.Key]mesh.Object, len(items))
-	for _, key := range slices.SortedFunc(maps.Keys(items), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(items), mesh.Key.Compare) {
 		o := items[key].Value
 		next[key] = o
 		if old := s.delivered[key]; old == o || reflect.DeepEqual(old, o) {
@@ -107,10 +105,6 @@ func (s *Source) deliver(items map[mesh.Key]directory.Item[mesh.Key, mesh.Object
 		s.sink.Put(o)
 	}
 	s.delivered = next
-}
-
-func compareKeys(a, b mesh.Key) int {
-	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 // parse decodes and converts one file's content.

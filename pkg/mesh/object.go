@@ -37,6 +37,11 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
 }
 
+// Compare orders keys by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(strings.Compare(string(k.Kind), string(o.Kind)), strings.Compare(k.Namespace, o.Namespace), strings.Compare(k.Name, o.Name))
+}
+
 // Object is one of *Service, *EndpointSlice, *Pod, *Node, *Namespace.
 type Object interface{ Metadata() *Meta }
 

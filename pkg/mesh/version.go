@@ -10,6 +10,10 @@ import (
 // resource. Equal bytes have equal versions in every replica of one build.
 type Version string
 
+// VersionUnknown stands for a version that cannot be told: of a form that was
+// not kept, or that a node may or may not hold.
+const VersionUnknown Version = "unknown"
+
 // VersionOf gives the version of a serialised message: the first 8 bytes of its SHA-256.
 func VersionOf(value []byte) Version {
 	h := sha256.Sum256(value)

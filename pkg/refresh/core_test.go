@@ -44,7 +44,7 @@ func expect(t *testing.T, what string, got, want any) {
 
 func TestNodeBehindIsResentWithBackOff(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
-	behind := Holding{Known: true, Behind: true}
+	behind := Holding{Behind: true}
 	c.judge(t0, failure("a", dead), behind, echo, true)
 	out := c.take()
 	expect(t, "resend", out.resend, []pair{{"a", "echo"}})
@@ -75,7 +75,7 @@ func TestNodeBehindIsResentWithBackOff(t *testing.T) {
 		t.Errorf("due too early: %v", d)
 	}
 	d = c.due(now.Add(2 * time.Second))
-	c.judgeAgain(now.Add(2*time.Second), d[0], Holding{Known: true}, echo, true)
+	c.judgeAgain(now.Add(2*time.Second), d[0], Holding{}, echo, true)
 	if out = c.take(); out.findings != nil || out.resend != nil {
 		t.Errorf("healed node: %+v", out)
 	}
@@ -96,7 +96,7 @@ func TestVerdictOfALiveRead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCore(Limits{}.withDefaults(), t0)
-			c.judge(t0, failure("a", dead), Holding{Known: true}, echo, true)
+			c.judge(t0, failure("a", dead), Holding{}, echo, true)
 			c.start(t0)
 			expect(t, "reads", c.take().read, []mesh.Key{echo})
 			c.verified(t0.Add(time.Millisecond), echo, tt.outcome)
@@ -112,7 +112,7 @@ func TestVerdictOfALiveRead(t *testing.T) {
 
 func TestReadIsSharedAndThenRenewed(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
-	known := Holding{Known: true}
+	known := Holding{}
 	c.judge(t0, failure("a", dead), known, echo, true)
 	c.start(t0)
 	c.judge(t0, failure("b", dead), known, echo, true) // while it is read
@@ -134,7 +134,7 @@ func TestNewsIsAnotherVerdictOrAnotherEndpoint(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
 	say := func(after time.Duration, at netip.AddrPort, o outcome) bool {
 		now := t0.Add(after)
-		c.judge(now, failure("a", at), Holding{Known: true}, echo, true)
+		c.judge(now, failure("a", at), Holding{}, echo, true)
 		c.start(now)
 		c.take()
 		c.verified(now, echo, o)
@@ -155,11 +155,11 @@ func TestNewsIsAnotherVerdictOrAnotherEndpoint(t *testing.T) {
 
 func TestPublishOnItsWayIsNotResent(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
-	c.judge(t0, failure("a", dead), Holding{Known: true}, echo, true)
+	c.judge(t0, failure("a", dead), Holding{}, echo, true)
 	c.start(t0)
 	c.verified(t0, echo, outcome{changed: true})
 	c.take()
-	behind := Holding{Known: true, Behind: true}
+	behind := Holding{Behind: true}
 	c.judge(t0.Add(500*time.Millisecond), failure("b", dead), behind, echo, true)
 	out := c.take()
 	expect(t, "resends at once", len(out.resend), 0)
@@ -181,7 +181,7 @@ func TestReadBudget(t *testing.T) {
 	c := newCore(Limits{ReadBurst: 2, ReadsPerSecond: 1}.withDefaults(), t0)
 	for i := range 4 {
 		r := failure(mesh.NodeID(fmt.Sprint(i)), dead)
-		c.judge(t0, r, Holding{Known: true}, mesh.Key{Name: fmt.Sprint(i)}, true)
+		c.judge(t0, r, Holding{}, mesh.Key{Name: fmt.Sprint(i)}, true)
 	}
 	c.start(t0)
 	out := c.take()
@@ -224,7 +224,7 @@ func TestBudgetsHoldAgainstAnyReports(t *testing.T) {
 		var flight []mesh.Key
 		reads, resends := 0, map[mesh.NodeID]int{}
 		judge := func(r Report, d *delayed) {
-			h := Holding{Known: true, Behind: rapid.Bool().Draw(t, "behind")}
+			h := Holding{Behind: rapid.Bool().Draw(t, "behind")}
 			svc, ok := mesh.Key{Name: r.Cluster}, r.Cluster != "c9"
 			if d != nil {
 				c.judgeAgain(now, *d, h, svc, ok)
@@ -295,7 +295,7 @@ func TestBudgetsHoldAgainstAnyReports(t *testing.T) {
 			}
 			now = now.Add(wait)
 			for _, d := range c.due(now) {
-				c.judgeAgain(now, d, Holding{Known: true}, mesh.Key{Name: d.report.Cluster}, true)
+				c.judgeAgain(now, d, Holding{}, mesh.Key{Name: d.report.Cluster}, true)
 			}
 			c.start(now)
 			flight = c.take().read
@@ -313,7 +313,7 @@ func TestBudgetsHoldAgainstAnyReports(t *testing.T) {
 func TestReportsAddUpWhileTheyWait(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
 	for range 3 {
-		c.judge(t0, failure("a", dead), Holding{Known: true}, echo, true)
+		c.judge(t0, failure("a", dead), Holding{}, echo, true)
 		c.start(t0)
 	}
 	c.verified(t0, echo, outcome{})
@@ -321,7 +321,7 @@ func TestReportsAddUpWhileTheyWait(t *testing.T) {
 	if len(out.findings) != 1 || out.findings[0].Endpoints[0].ConnectFailed != 9 {
 		t.Errorf("for a read: %+v", out.findings)
 	}
-	behind := Holding{Known: true, Behind: true}
+	behind := Holding{Behind: true}
 	for range 3 { // the first is resent, two wait for the back-off
 		c.judge(t0.Add(time.Minute), failure("a", dead), behind, echo, true)
 	}
@@ -332,7 +332,7 @@ func TestReportsAddUpWhileTheyWait(t *testing.T) {
 
 func TestDelayedReportsComeDueOneAfterTheOther(t *testing.T) {
 	c := newCore(Limits{}.withDefaults(), t0)
-	behind := Holding{Known: true, Behind: true}
+	behind := Holding{Behind: true}
 	for i, node := range []mesh.NodeID{"a", "b", "c"} {
 		at := t0.Add(time.Duration(i) * 100 * time.Millisecond)
 		c.judge(at, failure(node, dead), behind, echo, true)
@@ -356,7 +356,7 @@ func TestDelayedReportsComeDueOneAfterTheOther(t *testing.T) {
 func TestForgettingANodeDoesNotFillItsBudget(t *testing.T) {
 	l := Limits{NodeBurst: 1, NodePerSecond: 1.0 / 3600, Forget: time.Minute}.withDefaults()
 	c := newCore(l, t0)
-	behind := Holding{Known: true, Behind: true}
+	behind := Holding{Behind: true}
 	c.judge(t0, failure("a", dead), behind, echo, true)
 	c.judge(t0.Add(10*time.Minute), failure("a", dead), behind, echo, true)
 	out := c.take()

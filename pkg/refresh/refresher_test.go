@@ -34,7 +34,7 @@ type world struct {
 func (w *world) Holds(node mesh.NodeID, _ string) Holding {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Holding{Known: true, Behind: w.behind[node]}
+	return Holding{Behind: w.behind[node]}
 }
 
 func (w *world) Resend(node mesh.NodeID, cluster string) {

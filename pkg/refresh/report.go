@@ -119,11 +119,9 @@ var verdicts = [...]Verdict{NodeBehind, StoreBehind, Current, Unverified}
 
 // Holding is what is known of a node's copy of a cluster and its assignment.
 type Holding struct {
-	// Known is false when this server has no stream of the node that
-	// subscribes to the cluster: the node may be another replica's.
-	Known bool
 	// Behind tells that the node has not acknowledged the current form of the
-	// cluster or of its assignment. It is false when Known is.
+	// cluster or of its assignment. It is false when this server has no stream
+	// of the node that subscribes to them: the node may be another replica's.
 	Behind bool
 }
 

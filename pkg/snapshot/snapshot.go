@@ -69,10 +69,6 @@ func (c *change) from(e *entry) {
 	c.shapedBy, c.seenBy, c.static = e.res.ShapedBy, e.res.For, e.res.Static
 }
 
-// unknown is the version of a form that nobody had asked for when it went: a
-// reader may have made it later, from an older snapshot.
-const unknown mesh.Version = "unknown"
-
 // before gives the version that a view saw before the change.
 func (c *change) before(v mesh.View) mesh.Version {
 	if c.was == "" || c.seenBy != mesh.ListenersAny && c.seenBy != v.Listeners {
@@ -82,7 +78,9 @@ func (c *change) before(v mesh.View) mesh.Version {
 		if version, ok := c.wasShapes[key]; ok {
 			return version
 		}
-		return unknown
+		// Nobody had asked for this form when it went, but a reader may have made it
+		// later, from an older snapshot.
+		return mesh.VersionUnknown
 	}
 	return c.was
 }

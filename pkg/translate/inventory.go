@@ -254,7 +254,7 @@ func (t *Translator) Differs(service mesh.Key, live []mesh.Object) []Change {
 			changes = append(changes, Change{Put: o})
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(missing), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(missing), mesh.Key.Compare) {
 		changes = append(changes, Change{Delete: *missing[key].Metadata()})
 	}
 	return changes

@@ -55,7 +55,7 @@ type outbound struct {
 
 // put sets the hosts of a service; nil means that it has none.
 func (o *outbound) put(service mesh.Key, h *hosts, cause mesh.Cause) {
-	i, found := slices.BinarySearchFunc(o.parts, service, func(p *hosts, k mesh.Key) int { return compareKeys(p.service, k) })
+	i, found := slices.BinarySearchFunc(o.parts, service, func(p *hosts, k mesh.Key) int { return p.service.Compare(k) })
 	switch {
 	case found && h != nil && o.parts[i].equal(h), !found && h == nil:
 		return

@@ -45,7 +45,7 @@ func translate(domain string, e *entry, old *built, region func(node string) str
 	}
 	b := &built{service: e.service, resources: t.out, hosts: t.hosts()}
 	slices.SortFunc(b.resources, func(a, b made) int { return compareNames(a.name(), b.name()) })
-	slices.SortFunc(t.problems, compareProblems)
+	slices.SortFunc(t.problems, mesh.Problem.Compare)
 	return b, slices.Compact(t.problems)
 }
 

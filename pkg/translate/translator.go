@@ -94,7 +94,7 @@ func (t *Translator) Apply(changes []Change) mesh.Update {
 		t.inv.apply(c, touched)
 	}
 	var u mesh.Update
-	for _, key := range slices.SortedFunc(maps.Keys(touched), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(touched), mesh.Key.Compare) {
 		t.rebuild(key, touched[key], &u)
 	}
 	if r, changed := t.outbound.resource(); changed {
@@ -181,7 +181,7 @@ func (t *Translator) Problems() []mesh.Problem {
 	for _, p := range t.problems {
 		all = append(all, p...)
 	}
-	slices.SortFunc(all, compareProblems)
+	slices.SortFunc(all, mesh.Problem.Compare)
 	return slices.Compact(all)
 }
 
@@ -195,17 +195,9 @@ func (t *Translator) ServiceOf(cluster string) (mesh.Key, bool) {
 	return key, ok
 }
 
-func compareKeys(a, b mesh.Key) int {
-	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-}
-
 // compareNames orders by type, make-before-break, and then by name.
 func compareNames(a, b mesh.ResourceName) int {
 	return cmp.Or(cmp.Compare(rank(a.Type), rank(b.Type)), strings.Compare(a.Name, b.Name))
 }
 
 func rank(t mesh.Type) int { return slices.Index(mesh.GeneratedTypes[:], t) }
-
-func compareProblems(a, b mesh.Problem) int {
-	return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
-}

@@ -51,7 +51,7 @@ func Propagation() *prometheus.HistogramVec {
 	}, []string{"stage"})
 }
 
-func (m *metrics) acked(_ mesh.Type, now, publishedAt time.Time) {
+func (m *metrics) acked(now, publishedAt time.Time) {
 	if !publishedAt.IsZero() {
 		m.ackDelay.Observe(now.Sub(publishedAt).Seconds())
 	}

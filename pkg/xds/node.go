@@ -11,10 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// DataplaneUserAgent is the user agent name of freshmesh's own data plane,
-// which applies what it gets before it acknowledges.
-const DataplaneUserAgent = "freshmesh-dataplane"
-
 // Node is what a client says of itself in its first request.
 type Node struct {
 	ID     mesh.NodeID
@@ -43,7 +39,7 @@ func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 	out := Node{
 		ID:     mesh.NodeID(n.GetId()),
 		Client: cut(strings.TrimSpace(n.GetUserAgentName() + " " + userAgentVersion(n))),
-		Active: n.GetUserAgentName() == DataplaneUserAgent,
+		Active: n.GetUserAgentName() == mesh.DataplaneUserAgent,
 		proto:  shownNode(n),
 		View: mesh.View{
 			Listeners: mesh.ListenersAPI,

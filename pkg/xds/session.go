@@ -232,7 +232,7 @@ func (sn *session) request(r ads.Request) error {
 	switch out.Answer {
 	case ads.Acked:
 		sn.record("acked", r.Type, out.Version, "")
-		sn.server.metrics.acked(r.Type, now, out.PublishedAt)
+		sn.server.metrics.acked(now, out.PublishedAt)
 	case ads.Nacked:
 		sn.record("rejected", r.Type, out.Version, r.Message)
 		sn.server.metrics.nacks.WithLabelValues(typeLabel(r.Type)).Inc()
@@ -285,9 +285,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		if tr.Wildcard() {
 			sn.reader.SubscribeAll(t, false)
 		}
-		for _, name := range tr.Names() {
-			sn.reader.Unsubscribe(t, name)
-		}
+		sn.reader.Unsubscribe(t, tr.Names()...)
 	}
 	sn.reader.Close()
 	switch {

@@ -15,9 +15,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// UserAgent is the user_agent_name in the node message.
-const UserAgent = "freshmesh-dataplane"
-
 const (
 	// idleTimeout is how long an unused cluster stays subscribed, unless pinned.
 	idleTimeout = time.Hour
@@ -114,7 +111,7 @@ func (c *Config) node() *corev3.Node {
 	n := &corev3.Node{
 		Id:                   string(c.NodeID),
 		Metadata:             &structpb.Struct{Fields: fields},
-		UserAgentName:        UserAgent,
+		UserAgentName:        mesh.DataplaneUserAgent,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: c.Version},
 		ClientFeatures:       []string{"envoy.lrs.supports_send_all_clusters"},
 	}

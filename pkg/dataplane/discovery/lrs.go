@@ -209,7 +209,7 @@ func (c *Client) oneCluster(deltas []delta, over time.Duration) *endpointv3.Clus
 // endpointStats always goes along, whether or not the server asked for endpoint
 // granularity: which endpoint fails is what the report is for.
 func endpointStats(d delta) *endpointv3.UpstreamEndpointStats {
-	fields := map[string]*structpb.Value{"connect_failures": structpb.NewNumberValue(float64(d.ConnectFailed))}
+	fields := map[string]*structpb.Value{mesh.ConnectFailuresKey: structpb.NewNumberValue(float64(d.ConnectFailed))}
 	if d.key.Identity != "" {
 		fields["identity"] = structpb.NewStringValue(string(d.key.Identity))
 	}

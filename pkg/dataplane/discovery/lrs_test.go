@@ -39,7 +39,7 @@ func TestLoadReport(t *testing.T) {
 		w.run()
 		w.must("a", "10.0.0.1", "10.0.0.2")
 		node := w.server.reports[0].GetNode()
-		if node.GetId() != "n" || node.GetUserAgentName() != UserAgent || node.GetLocality().GetZone() != "z" ||
+		if node.GetId() != "n" || node.GetUserAgentName() != mesh.DataplaneUserAgent || node.GetLocality().GetZone() != "z" ||
 			node.GetMetadata().GetFields()["namespace"].GetStringValue() != "ns" ||
 			node.GetMetadata().GetFields()["listeners"].GetStringValue() != "api" {
 			t.Errorf("node %v", node)

@@ -16,11 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// ConnectFailuresKey is the key in an endpoint's metadata under which our data
-// plane gives the number of dials that failed, since the standard fields count
-// them by locality only.
-const ConnectFailuresKey = "connect_failures"
-
 // Limits bound one request. A zero field takes the default.
 type Limits struct {
 	// MaxBytes (4 MiB) is the size of a request; gRPC's own limit applies before it.
@@ -146,18 +141,18 @@ func addressOf(a *corev3.Address) netip.AddrPort {
 
 // connectFailures reads our own count; 0 when there is none.
 func connectFailures(m *structpb.Struct) (uint64, error) {
-	v, ok := m.GetFields()[ConnectFailuresKey]
+	v, ok := m.GetFields()[mesh.ConnectFailuresKey]
 	if !ok {
 		return 0, nil
 	}
 	number, ok := v.GetKind().(*structpb.Value_NumberValue)
 	if !ok {
-		return 0, fmt.Errorf("metadata %s is no number", ConnectFailuresKey)
+		return 0, fmt.Errorf("metadata %s is no number", mesh.ConnectFailuresKey)
 	}
 	n := number.NumberValue
 	// Beyond 2^53 a float64 counts no longer; NaN fails the comparison.
 	if !(n >= 0 && n <= 1<<53) || n != math.Trunc(n) {
-		return 0, fmt.Errorf("metadata %s is %v, not a count", ConnectFailuresKey, n)
+		return 0, fmt.Errorf("metadata %s is %v, not a count", mesh.ConnectFailuresKey, n)
 	}
 	return uint64(n), nil
 }

@@ -50,7 +50,7 @@ func endpoint(ip string, port uint32, stats *endpointv3.UpstreamEndpointStats) *
 }
 
 func connectFailed(v *structpb.Value) *structpb.Struct {
-	return &structpb.Struct{Fields: map[string]*structpb.Value{ConnectFailuresKey: v}}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{mesh.ConnectFailuresKey: v}}
 }
 
 func request(node string, clusters ...*endpointv3.ClusterStats) *loadstatsv3.LoadStatsRequest {
