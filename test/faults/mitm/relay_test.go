@@ -263,6 +263,7 @@ func TestSetTarget(t *testing.T) {
 	one, two := newRig(t, nil), newRig(t, nil)
 	check(t, one.health)
 	one.server.Stop()
+	until(t, "closed by the client too", func() bool { return one.proxy.Stats().Open == 0 })
 	one.proxy.SetTarget(two.proxy.Addr().String()) // one proxy after the other
 	check(t, one.health)
 	if n := two.proxy.Stats().Connections; n != 1 {
