@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/refresh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -37,6 +38,8 @@ type Config struct {
 	MaxRequestBytes int
 	// ReportInterval is how often proxies report load; 0 means 10 s.
 	ReportInterval time.Duration
+	// HistoryLimit bounds the lines of the history of published changes; 0 means history.DefaultLimit.
+	HistoryLimit int
 	// Build is shown in the audit.
 	Build string
 	Pprof bool
@@ -66,6 +69,7 @@ func New(c Config) *Server {
 	propagation := xds.Propagation()
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
 		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
+	s.loop.history = history.New(c.HistoryLimit)
 	s.xds = xds.New(xds.Config{
 		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners,
 		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
@@ -76,7 +80,7 @@ func New(c Config) *Server {
 		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
-		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
+		Auditor: s, Store: s, Resyncer: s, Statuser: s, Explainer: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
 	s.grpc, s.health = newGRPC(c), health.NewServer()

@@ -7,13 +7,14 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// Changed is the generation of the last change of a resource that exists; 0 for one that does not.
-func (s *Snapshot) Changed(name mesh.ResourceName) mesh.Generation {
+// Form gives the version of a resource, as a view sees it that says nothing of
+// itself, and the generation of the last change of any form; "" and 0 for one that does not exist.
+func (s *Snapshot) Form(name mesh.ResourceName) (mesh.Version, mesh.Generation) {
 	e := s.types[name.Type].entry(mesh.Intern(name.Name))
 	if e == nil {
-		return 0
+		return "", 0
 	}
-	return e.changed
+	return e.base.Version, e.changed
 }
 
 // CauseSince is Cause for a resource that is known to have changed at a time or
@@ -34,3 +35,6 @@ func (v View) CauseSince(t mesh.Type, name mesh.Name, since time.Time) (time.Tim
 	}
 	return time.Time{}, mesh.Cause{}, false
 }
+
+// Namespace is that of the nodes that see this view; "" where they name none.
+func (v View) Namespace() string { return v.key.Namespace }
