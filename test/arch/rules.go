@@ -31,6 +31,7 @@ var rules = []rule{
 	{path: "pkg/xds/...", may: []string{"pkg/mesh", "pkg/snapshot", "pkg/ack"}},
 	{path: "pkg/refresh/...", may: []string{"pkg/mesh"}},
 	{path: "pkg/envoytypes"},
+	{path: "pkg/auditlog"},
 	{path: "pkg/admin/envoyaudit", may: []string{"pkg/mesh", "pkg/envoytypes"}, pure: true},
 	{path: "pkg/admin/...", may: []string{"pkg/mesh", "pkg/ack", "pkg/history", "pkg/envoytypes"}},
 	{path: "pkg/controlplane/...", may: []string{
