@@ -12,7 +12,7 @@
 //
 // The log holds lines: one for each change of a resource, and one for each
 // endpoint that came, went or changed by it. At the default of 65,536 lines it takes
-// some 12 MB when full; the oldest changes go first, and are counted. What was
+// 10 to 30 MB when full; the oldest changes go first, and are counted. What was
 // there at the start is not in it. It tells of the form that a node sees that
 // says nothing of itself: what one node's zone or name make of that is in what it holds.
 package history

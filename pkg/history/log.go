@@ -92,8 +92,8 @@ func (l *Log) Add(entries ...Entry) (dropped int) {
 		l.first++
 		dropped++
 	}
-	if l.first > len(l.entries)/2 {
-		l.entries, l.first = slices.Clone(l.entries[l.first:]), 0
+	if l.first > len(l.entries)/4 {
+		l.entries, l.first = slices.Delete(l.entries, 0, l.first), 0 // in place
 	}
 	l.dropped += uint64(dropped)
 	return dropped

@@ -48,19 +48,17 @@ func (s *Stream) changesIn(t mesh.Type, c content, now time.Time) []Change {
 }
 
 // completed gives those of the changes of a response, now acknowledged, of which
-// the client lacks no part in another type: a new service is a change of four
-// types, and it has arrived with the last of them.
-func (s *Stream) completed(acked mesh.Type, changes []Change) []Change {
+// the client lacks no other part: a new service is a change of four types, and it
+// has arrived with the last of them.
+func (s *Stream) completed(changes []Change) []Change {
 	if len(changes) == 0 {
 		return nil
 	}
 	lacking := make(map[changeKey]struct{})
 	for t := range s.types {
-		if tr := s.acks.Type(t); t != acked && tr != nil {
-			for _, name := range tr.Lacking() {
-				if change, ok := s.awaited(t, name); ok {
-					lacking[change.key()] = struct{}{}
-				}
+		for _, name := range s.acks.Type(t).Lacking() {
+			if change, ok := s.awaited(t, name); ok {
+				lacking[change.key()] = struct{}{}
 			}
 		}
 	}

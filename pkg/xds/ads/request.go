@@ -108,7 +108,7 @@ func (s *Stream) answer(r Request, ts *typeState, tr *ack.Tracker, now time.Time
 	case r.Refused && tr.Nack(n, now, ts.version, r.Message):
 		out.Answer = Nacked
 	case !r.Refused && tr.Ack(n, now):
-		out.Answer, out.Changes = Acked, s.completed(r.Type, ts.changes)
+		out.Answer, out.Changes = Acked, s.completed(ts.changes)
 	default:
 		return out // answered before: the request only changes subscriptions
 	}
