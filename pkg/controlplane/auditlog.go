@@ -109,12 +109,12 @@ func (s *Server) logSynced(g mesh.Generation) {
 }
 
 // runAuditLog runs the audit log until the returned function is called, which
-// waits for it: what ends last is still to be written.
-func (s *Server) runAuditLog() (stop func()) {
+// waits for it: what happens after the end of ctx is still to be written.
+func (s *Server) runAuditLog(ctx context.Context) (stop func()) {
 	if s.cfg.AuditLog == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.cfg.AuditLog.Run(ctx) }) // gives no error
 	return func() { cancel(); wg.Wait() }

@@ -101,7 +101,7 @@ const drainTime = 3 * time.Second
 // Run serves on the two listeners, which it closes, until ctx ends; then every
 // stream is ended, and it gives nil. The error says what failed before.
 func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listener) error {
-	defer s.runAuditLog()()
+	defer s.runAuditLog(ctx)()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := s.cfg.Source.Run(ctx, s.loop.queue); err != nil {

@@ -162,7 +162,7 @@ func timeSource(o mesh.ChangeOrigin) string {
 func sentText(s *history.Story, sent *history.Sent) string {
 	text := fmt.Sprintf("to %s, made from generation %d", printable(string(s.Node)), sent.Generation)
 	if sent.Resources > 1 {
-		text += fmt.Sprintf(", with %s", counted(sent.Resources-1, "other resource"))
+		text += ", with " + counted(sent.Resources-1, "other resource")
 	}
 	if !sent.Sure {
 		text += "; probably: their names were not kept"
