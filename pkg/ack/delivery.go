@@ -63,8 +63,8 @@ func (d *Delivery) Carried(t mesh.Type, name string) (mesh.Version, Covers) {
 }
 
 // Deliveries are the newest responses of a stream that told its node something,
-// oldest first; probes are none. The zero value is empty. It takes 100 bytes and
-// at most 24 for each name kept, a response.
+// oldest first; probes are none. The zero value is empty. It takes 128 bytes and
+// 24 for each name kept, a response.
 type Deliveries struct {
 	list []Delivery
 	// gone is when the newest one was sent that is no longer kept.

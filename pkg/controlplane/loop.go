@@ -70,7 +70,9 @@ func (l *loop) apply(b batch) bool {
 	published := false
 	if b.files != nil {
 		now := time.Now()
-		published = l.publish(received(l.merger.replace(*b.files, l.store.Snapshot().Resource), now), now)
+		update := l.merger.replace(*b.files, l.store.Snapshot().Resource)
+		receivedAt(update, now, l.synced.Load())
+		published = l.publish(update, now)
 	}
 	if !l.synced.Load() {
 		for i := range b.changes {

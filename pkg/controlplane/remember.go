@@ -60,12 +60,12 @@ func entriesOf(u mesh.Update, before, after *snapshot.Snapshot, at time.Time) []
 	return entries
 }
 
-// received says of changes of static resources when they came; what a file had
-// hidden and shows again has not changed itself.
-func received(u mesh.Update, at time.Time) mesh.Update {
+// receivedAt says of changes of static resources when they came, unless they were
+// there before the sync; what a file had hidden and shows again has not changed itself.
+func receivedAt(u mesh.Update, at time.Time, synced bool) {
 	stamp := func(c *mesh.Cause) {
 		c.ChangedAt, c.ChangedBy, c.ReceivedAt = time.Time{}, "", time.Time{}
-		if c.Object.Kind == mesh.KindFile {
+		if synced && c.Object.Kind == mesh.KindFile {
 			c.ChangedAt, c.ChangedBy, c.ReceivedAt = at, mesh.ByReceipt, at
 		}
 	}
@@ -75,5 +75,4 @@ func received(u mesh.Update, at time.Time) mesh.Update {
 	for i := range u.Remove {
 		stamp(&u.Remove[i].Cause)
 	}
-	return u
 }

@@ -90,13 +90,16 @@ type explained struct {
 	stop    func()
 }
 
-func newExplained(t *testing.T) *explained {
+func newExplained(t *testing.T, edits ...func(*controlplane.Config)) *explained {
 	t.Helper()
 	e := &explained{t: t, api: kubetest.NewServer(t), log: filepath.Join(t.TempDir(), "audit.jsonl")}
 	e.api.Put(kubetest.Service("echo", 8080), kubetest.Slice("echo-1", "echo", "10.0.0.1:8080"))
 	ctx, cancel := context.WithCancel(t.Context())
 	control, done := meshtest.RunControl(ctx, t, kubernetes(t, e.api), meshtest.Policy, "127.0.0.1:0", func(c *controlplane.Config) {
 		c.AuditLog = auditlog.New(auditlog.Config{Path: e.log, Registerer: c.Registry})
+		for _, edit := range edits {
+			edit(c)
+		}
 	})
 	var once sync.Once
 	e.control, e.stop = control, func() {
@@ -321,5 +324,27 @@ func TestExplainShortNames(t *testing.T) {
 	}
 	if s := story(t, e.control, "--node", "proxy-1", "--cluster", "echo.default:8080"); s.Cluster != echoCluster || s.Verdict != history.Current {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What the log no longer has is said, and counted.
+func TestExplainForgets(t *testing.T) {
+	e := newExplained(t, func(c *controlplane.Config) { c.HistoryLimit = 4 })
+	e.node(xdstest.Delta, "proxy-1")
+	for _, address := range []string{"10.0.0.2:8080", "10.0.0.3:8080", "10.0.0.4:8080"} {
+		before := e.control.Audit(t).Server.Generation
+		e.api.Put(kubetest.Slice("echo-1", "echo", address))
+		meshtest.Until(t, 10*time.Second, "published", func() bool { return e.control.Audit(t).Server.Generation > before })
+	}
+	s := story(t, e.control, "--node", "proxy-1", "--cluster", "echo")
+	if len(s.Changes) != 1 || s.Server.LogComplete || s.Server.LogAfter != s.Server.Generation-1 {
+		t.Errorf("the log of 4 lines: %+v, %+v", s.Server, s.Changes)
+	}
+	if n := e.control.Metric(t, "freshmesh_history_dropped_total"); n != 2 {
+		t.Errorf("%v changes have gone, want 2", n)
+	}
+	_, out := explain(t, e.control, "--node", "proxy-1", "--cluster", "echo", "--endpoint", "10.0.0.1:8080")
+	if !strings.Contains(out, "it was never there, or that is older than the log") || !strings.Contains(out, "older changes are not kept") {
+		t.Errorf("got\n%s", out)
 	}
 }
