@@ -17,6 +17,7 @@ func run(ctx context.Context, p program.Process, args []string) int {
 	return p.Dispatch(ctx, args, []program.Command{
 		{Name: "serve", Short: "serve xDS", Run: serve},
 		{Name: "audit", Short: "show what each node holds, and whether it is current", Run: audit},
+		{Name: "explain", Short: "tell how a node came to what it holds of a cluster", Run: explain},
 		{Name: "bootstrap", Short: "write the bootstrap of an Envoy or of a gRPC client", Run: bootstrap},
-	}, "explain", "drain", "check", "inject")
+	}, "drain", "check", "inject")
 }

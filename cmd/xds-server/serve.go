@@ -8,6 +8,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/program"
 	"github.com/freshmesh/freshmesh/internal/version"
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/auditlog"
 	"github.com/freshmesh/freshmesh/pkg/config"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/kube"
@@ -51,6 +52,7 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
 		MaxStreams: c.MaxStreams, MaxNames: c.MaxSubscriptions, MaxRequestBytes: c.MaxRequestBytes,
 		MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
+		HistoryLimit: c.HistoryLimit, AuditLog: auditLogOf(c, log, registry),
 		Build: version.String(), Pprof: c.Pprof, Channelz: c.Channelz, Logger: log, Registry: registry,
 	}).Run(ctx, xdsListener, adminListener)
 }
@@ -68,4 +70,15 @@ func staticOf(c config.Server, log hclog.Logger) *static.Source {
 		return nil
 	}
 	return static.New(static.Config{Dir: c.StaticResources, Logger: log.Named("static")})
+}
+
+// auditLogOf gives nil where no file is named.
+func auditLogOf(c config.Server, log hclog.Logger, registry *prometheus.Registry) *auditlog.Log {
+	if c.AuditLog == "" {
+		return nil
+	}
+	return auditlog.New(auditlog.Config{
+		Path: c.AuditLog, MaxBytes: int64(c.AuditLogMaxBytes), MaxFiles: c.AuditLogMaxFiles,
+		Logger: log.Named("auditlog"), Registerer: registry,
+	})
 }

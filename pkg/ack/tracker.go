@@ -46,6 +46,8 @@ type exception struct {
 	retry bool
 	// asked: the node asked for the name, so it is answered even if it is absent.
 	asked bool
+	// changed: the resource changed while it was subscribed to.
+	changed bool
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
@@ -116,8 +118,10 @@ func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	t.setDue(name, e, known)
 }
 
-// Asked tells whether a name is due because the node asked for it.
-func (t *Tracker) Asked(name mesh.Name) bool { return t.exceptions[name].asked }
+// AwaitsChange tells whether the node lacks a change of the resource that came
+// while it subscribed to it. An ACK ends that, so a change is told of once: what
+// is sent again, or asked for, is none.
+func (t *Tracker) AwaitsChange(name mesh.Name) bool { return t.exceptions[name].changed }
 
 // Hurry lets the due names go out although a response is in flight, which then
 // counts as lost and its nonce as old. heard tells that the node itself has
@@ -139,6 +143,7 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 	if known && e.phase == refused {
 		t.retryOthers(name, e.nonce)
 	}
+	e.changed = true
 	t.setDue(name, e, known)
 }
 

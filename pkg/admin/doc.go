@@ -6,6 +6,7 @@
 //	GET  /readyz                         200 once the source has synced; the body says how the source is
 //	GET  /metrics                        Prometheus
 //	GET  /audit[?node=]                  ack.Audit; a node that is not known gives an audit without nodes
+//	GET  /explain?node=&cluster=[&endpoint=]  history.Story: how a node came to what it holds of a cluster
 //	GET  /resources?type=[&name=][&node=]  what the store holds, of one type; &node= as that node sees it
 //	POST /resync[?node=][&name=]         send again
 //	GET  /debug/pprof/                   only where it is switched on

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,13 @@ type Resyncer interface {
 	// called name (of any type), to one node, or to all for "". It gives the number of nodes that
 	// something is sent to, and does not wait for them; it wraps ErrNotFound for a node that is not known.
 	Resync(ctx context.Context, node mesh.NodeID, name string) (nodes int, err error)
+}
+
+// Explainer tells the story of a node and a cluster.
+type Explainer interface {
+	// Explain tells it; cluster may be short, endpoint "" for none. A node or a
+	// cluster that is not known is a verdict of the story and no error.
+	Explain(ctx context.Context, node mesh.NodeID, cluster, endpoint string) (history.Story, error)
 }
 
 // Statuser knows how the server is.
@@ -83,7 +91,9 @@ type Config struct {
 	Store    Store
 	Resyncer Resyncer
 	Statuser Statuser
-	Gatherer prometheus.Gatherer
+	// Explainer may be nil: then there is no /explain.
+	Explainer Explainer
+	Gatherer  prometheus.Gatherer
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// Logger may be nil: nothing is logged.
@@ -120,6 +130,9 @@ func New(cfg Config) *Server {
 	mux.Handle("/livez", s.plain(get, s.livez))
 	mux.Handle("/readyz", s.plain(get, s.readyz))
 	mux.Handle("/audit", s.plain(get, s.audit))
+	if cfg.Explainer != nil {
+		mux.Handle("/explain", s.plain(get, s.explain))
+	}
 	mux.Handle("/resources", s.plain(get, s.resources))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})

@@ -58,6 +58,13 @@ type Server struct {
 	MaxNodeBytes int
 	// MaxRequestBytes bounds one xDS request.
 	MaxRequestBytes int
+	// HistoryLimit bounds the lines of the history of published changes.
+	HistoryLimit int
+	// AuditLog is the file of the audit log, or "" for none.
+	AuditLog string
+	// AuditLogMaxBytes bounds one file of it, AuditLogMaxFiles how many are kept.
+	AuditLogMaxBytes int
+	AuditLogMaxFiles int
 	// Pprof serves /debug/pprof on the admin address.
 	Pprof bool
 	// Channelz serves gRPC's channelz on the xDS address.
@@ -79,6 +86,9 @@ func DefaultServer() Server {
 		MaxNodeStreams:      1000,
 		MaxNodeBytes:        64 << 10,
 		MaxRequestBytes:     32 << 20, // a reconnecting client names all that it holds
+		HistoryLimit:        65_536,
+		AuditLogMaxBytes:    100 << 20,
+		AuditLogMaxFiles:    5,
 		Log:                 Log{Level: "info", Format: "text"},
 	}
 }
@@ -116,6 +126,10 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	count(t, &c.MaxNodeStreams, "max-node-streams", "streams that one node id may have open")
 	count(t, &c.MaxNodeBytes, "max-node-bytes", "size allowed for the metadata of a node")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
+	count(t, &c.HistoryLimit, "history-limit", "lines that explain remembers of published changes: one for each, and one for each endpoint that it changed")
+	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", fileInDirectory)
+	count(t, &c.AuditLogMaxBytes, "audit-log-max-bytes", "size at which the audit log goes on in a new file")
+	count(t, &c.AuditLogMaxFiles, "audit-log-max-files", "files of the audit log that are kept, the newest included")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
 	boolean(t, &c.Channelz, "channelz", "serve gRPC's channelz on the xDS address")
 	logFields(t, &c.Log)

@@ -40,7 +40,10 @@ func (s *Server) registerServices() {
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
-	s.loop.onSync = func() { s.setHealth(healthv1.HealthCheckResponse_SERVING) }
+	s.loop.onSync = func() {
+		s.logSynced(s.store.Snapshot().Generation())
+		s.setHealth(healthv1.HealthCheckResponse_SERVING)
+	}
 }
 
 // setHealth sets the health of the server and of each of its services (gRPC

@@ -15,7 +15,8 @@ type metrics struct {
 	resets    *prometheus.CounterVec
 	responses *prometheus.CounterVec
 	refused   *prometheus.CounterVec
-	ackDelay  prometheus.Observer
+	// propagation is labelled stage, origin.
+	propagation *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
@@ -32,29 +33,13 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freshmesh_streams_refused_total", Help: "Streams refused or ended for what the client sent, by reason.",
 		}, []string{"reason"}),
-		ackDelay: propagation.WithLabelValues("ack"),
+		propagation: propagation,
 	}
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
 	}
 	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, nodeStates{s})
 	return m
-}
-
-// Propagation makes the histogram of how long a change takes, by stage:
-// source, translate, ack. It is shared by those who observe the stages.
-func Propagation() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "freshmesh_propagation_seconds",
-		Help:    "Time from a change to its acknowledgement, by stage.",
-		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-	}, []string{"stage"})
-}
-
-func (m *metrics) acked(now, publishedAt time.Time) {
-	if !publishedAt.IsZero() {
-		m.ackDelay.Observe(now.Sub(publishedAt).Seconds())
-	}
 }
 
 // typeLabel keeps the label's values a closed set: clients may name any type.

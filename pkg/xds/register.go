@@ -38,6 +38,8 @@ type record struct {
 	last ack.Node
 	// past is the history of streams that have ended.
 	past []ack.Event
+	// sent are the deliveries of streams that have ended; nil for none.
+	sent *ack.Deliveries
 }
 
 func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
@@ -90,6 +92,7 @@ func (r *register) remove(sn *session, reset bool) {
 	rec := r.byID[sn.node.ID]
 	rec.sessions = slices.DeleteFunc(rec.sessions, func(s *session) bool { return s == sn })
 	rec.past = newest(append(rec.past, last.History...))
+	rec.keep(&sn.deliveries)
 	last.History = nil
 	rec.last = last
 	if reset {

@@ -37,8 +37,11 @@ type Config struct {
 	Logger       hclog.Logger
 	Registerer   prometheus.Registerer
 	// Propagation is made by Propagation and registered by whoever made it; its
-	// stage "ack" is observed here.
+	// stages send, ack and total are observed here.
 	Propagation *prometheus.HistogramVec
+	// Events is told what happens to each node. It is called by the owners of
+	// streams and must not block; nil: nobody is told.
+	Events func(Event)
 }
 
 // Server serves the discovery services, aggregated and of one type each,

@@ -38,6 +38,8 @@ type session struct {
 	reader    *snapshot.Reader
 	connected time.Time
 	history   ack.History
+	// deliveries remembers what was sent longer than history does.
+	deliveries ack.Deliveries
 	// warned: NACKs are logged once a type and version.
 	warned map[mesh.Type]mesh.Version
 
@@ -133,6 +135,7 @@ func (sn *session) protocol() string {
 
 func (sn *session) record(event string, t mesh.Type, v mesh.Version, reason string) {
 	sn.history.Add(time.Now(), event, t, v, reason)
+	sn.tell(event, t, v, reason, nil)
 }
 
 // run owns the core until the stream ends. The reason is "" unless the server ended it.
@@ -156,7 +159,7 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 		}
 		if r := sn.core.Next(now); r != nil {
 			responses <- r // never blocks: the sender has none
-			sn.noteSent(r)
+			sn.noteSent(r, now)
 		}
 		timer.Reset(time.Until(sn.core.Deadline(now)))
 		select {
@@ -232,9 +235,11 @@ func (sn *session) request(r ads.Request) error {
 	switch out.Answer {
 	case ads.Acked:
 		sn.record("acked", r.Type, out.Version, "")
-		sn.server.metrics.acked(now, out.PublishedAt)
+		sn.deliveries.Answered(r.Type, out.SentAt, now, false, "")
+		sn.server.metrics.acked(now, out.Changes)
 	case ads.Nacked:
 		sn.record("rejected", r.Type, out.Version, r.Message)
+		sn.deliveries.Answered(r.Type, out.SentAt, now, true, r.Message)
 		sn.server.metrics.nacks.WithLabelValues(typeLabel(r.Type)).Inc()
 		if sn.warned[r.Type] != out.Version {
 			sn.warned[r.Type] = out.Version
@@ -264,12 +269,15 @@ func (sn *session) apply(c ads.InterestChange) {
 	}
 }
 
-func (sn *session) noteSent(r *ads.Response) {
+func (sn *session) noteSent(r *ads.Response, now time.Time) {
 	event := "sent"
 	if r.Probe {
 		event = "probed"
+	} else {
+		sn.deliveries.Sent(r.Type, r.Generation, now, r.Carried)
 	}
-	sn.record(event, r.Type, r.Version, "")
+	sn.history.Add(now, event, r.Type, r.Version, "")
+	sn.tell(event, r.Type, r.Version, "", r)
 	sn.server.metrics.responses.WithLabelValues(typeLabel(r.Type)).Inc()
 	if sn.log.IsDebug() {
 		sn.log.Debug("response sent", "type", r.Type.Short(), "version", r.Version, "nonce", r.Nonce,

@@ -7,6 +7,9 @@
 //	   or a running Envoy (--envoy-admin) has something else than it should
 //	2  a server or an Envoy could not be asked, or the command line is wrong
 //
+// Beside it stands "xds-server explain", which asks for GET /explain and tells how a node
+// came to what it holds of one cluster (package history; docs/explain.md).
+//
 // Nodes that have disconnected are shown and do not fail it. What the servers
 // that did answer say is printed even when another could not be asked.
 //

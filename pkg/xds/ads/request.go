@@ -44,8 +44,11 @@ type Outcome struct {
 	Answer Answer
 	// Version is that of the response answered.
 	Version mesh.Version
-	// PublishedAt is when the newest change in an acknowledged response was published; zero if it had none.
-	PublishedAt time.Time
+	// SentAt is when the response answered was handed out.
+	SentAt time.Time
+	// Changes are those that the client holds all of since this ACK, each once
+	// on a stream.
+	Changes []Change
 }
 
 // Request takes what the client sent.
@@ -100,12 +103,12 @@ func (s *Stream) answer(r Request, ts *typeState, tr *ack.Tracker, now time.Time
 	if n == 0 || n != ts.last {
 		return Outcome{Answer: AnswerOld}
 	}
-	out := Outcome{Version: ts.version}
+	out := Outcome{Version: ts.version, SentAt: ts.sentAt}
 	switch {
 	case r.Refused && tr.Nack(n, now, ts.version, r.Message):
 		out.Answer = Nacked
 	case !r.Refused && tr.Ack(n, now):
-		out.Answer, out.PublishedAt = Acked, ts.publishedAt
+		out.Answer, out.Changes = Acked, s.completed(ts.changes)
 	default:
 		return out // answered before: the request only changes subscriptions
 	}
@@ -170,6 +173,7 @@ func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
 		name := mesh.Intern(text)
 		if held := mesh.Version(version); text != "*" && held != "" && tr.Wants(name) && held != s.view.Version(r.Type, name) {
 			tr.Ask(name, held, now)
+			tr.Changed(name, held, now) // while the client had no stream
 		}
 	}
 }

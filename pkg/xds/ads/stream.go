@@ -67,9 +67,11 @@ type typeState struct {
 	owed bool
 	// explicit: a name was sent on this stream; from then on an empty list means none.
 	explicit bool
-	// publishedAt is when the newest change in the response in flight was published.
-	publishedAt time.Time
-	version     mesh.Version
+	// sentAt is when the last response was handed out.
+	sentAt time.Time
+	// changes are those in the response in flight.
+	changes []Change
+	version mesh.Version
 }
 
 // InterestChange is what the stream wants, or no longer wants, to be woken for.
@@ -90,6 +92,11 @@ type Response struct {
 	Resources []*snapshot.Body
 	// Removed are names that do not exist (incremental only).
 	Removed []string
+	// Carried are the names that the response settles, with the version of each: of a
+	// SotW response that must be whole, only what the client lacked. Not to be changed.
+	Carried []ack.Carried
+	// Generation is that of the view that the response was made from.
+	Generation mesh.Generation
 	// Probe tells that nothing has changed: the response only asks for an answer.
 	Probe bool
 }

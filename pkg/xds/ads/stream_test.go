@@ -78,12 +78,12 @@ func TestAskingIsNoPropagation(t *testing.T) {
 	changed := b.now.Add(time.Hour)
 	b.now = changed
 	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
-	if out := b.ack(b.next()); out.Answer != ads.Acked || !out.PublishedAt.IsZero() {
+	if out := b.ack(b.next()); out.Answer != ads.Acked || len(out.Changes) > 0 {
 		t.Errorf("a new subscription: %+v", out)
 	}
 	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
 	b.now = b.now.Add(time.Second)
-	if out := b.ack(b.next()); !out.PublishedAt.Equal(changed) {
+	if out := b.ack(b.next()); len(out.Changes) != 1 || !out.Changes[0].PublishedAt.Equal(changed) {
 		t.Errorf("a change: %+v, want %v", out, changed)
 	}
 }
