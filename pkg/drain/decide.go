@@ -193,7 +193,7 @@ func abandoned(f Facts) []Stream {
 	slices.SortStableFunc(left, func(a, b Stream) int { return b.LeftAt.Compare(a.LeftAt) })
 	return slices.DeleteFunc(left, func(s Stream) bool {
 		mine := successors[s.Node]
-		i := slices.IndexFunc(mine, func(n Stream) bool { return !n.ConnectedAt.Before(s.LeftAt) && n.clears(s.Claims) })
+		i := slices.IndexFunc(mine, func(n Stream) bool { return n.ConnectedAt.After(s.LeftAt) && n.clears(s.Claims) })
 		if i >= 0 {
 			successors[s.Node] = slices.Delete(mine, i, i+1)
 		}

@@ -105,7 +105,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		nothing   = "it may import nothing of ours"
 		pure      = "it is pure: no I/O, no logger, no clock"
 		onlyMesh  = "of ours it may import only pkg/mesh"
-		dataplane = "of ours it may import only pkg/mesh, pkg/dataplane/..."
+		dataplane = "of ours it may import only pkg/mesh, pkg/drain/drainv1, pkg/dataplane/..."
 		client    = "pkg/kube is the only user of the Kubernetes client"
 	)
 	r, found := ruleFor("pkg/controlplane")
@@ -139,9 +139,9 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"pkg/dataplane/discovery", module + "pkg/dataplane/endpoints", onlyMesh},
 		{"pkg/controlplane", module + "pkg/dataplane", controlplane},
 		{"pkg/xds", "github.com/envoyproxy/go-control-plane/pkg/cache/v3", "the servers and caches of go-control-plane are for comparison only"},
-		{"pkg/xds", module + "pkg/refresh", "of ours it may import only pkg/mesh, pkg/snapshot, pkg/ack"},
+		{"pkg/xds", module + "pkg/refresh", "of ours it may import only pkg/mesh, pkg/snapshot, pkg/ack, pkg/drain"},
 		{"pkg/config", module + "pkg/mesh", nothing},
-		{"pkg/admin", module + "cmd/xds-server", "of ours it may import only pkg/mesh, pkg/ack, pkg/envoytypes"},
+		{"pkg/admin", module + "cmd/xds-server", "of ours it may import only pkg/mesh, pkg/ack, pkg/drain, pkg/envoytypes"},
 		{"pkg/refresh", "testing", "test support does not belong into the programs"},
 		{"cmd/dataplane", module + "pkg/dataplane", ok},
 		{"internal/kubetest", module + "pkg/kube", nothing},
