@@ -79,12 +79,13 @@ type Resource struct {
 
 // Config is what a Server shows. All interfaces and Gatherer must be set.
 type Config struct {
-	Auditor  Auditor
-	Store    Store
-	Resyncer Resyncer
-	Statuser Statuser
-	Drainer  Drainer
-	Gatherer prometheus.Gatherer
+	Auditor   Auditor
+	Store     Store
+	Resyncer  Resyncer
+	Statuser  Statuser
+	Drainer   Drainer
+	Versioner Versioner
+	Gatherer  prometheus.Gatherer
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// Logger may be nil: nothing is logged.
@@ -122,6 +123,7 @@ func New(cfg Config) *Server {
 	mux.Handle("/readyz", s.plain(get, s.readyz))
 	mux.Handle("/audit", s.plain(get, s.audit))
 	mux.Handle("/resources", s.plain(get, s.resources))
+	mux.Handle("/versions", s.plain(get, s.versions))
 	mux.Handle("/drain", s.patient(get, MaxDrain+askTimeout, s.drain))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})

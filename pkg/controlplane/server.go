@@ -80,7 +80,7 @@ func New(c Config) *Server {
 		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
-		Auditor: s, Store: s, Resyncer: s, Statuser: s, Drainer: s, Gatherer: c.Registry,
+		Auditor: s, Store: s, Resyncer: s, Statuser: s, Drainer: s, Versioner: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
 	s.grpc, s.health = newGRPC(c), health.NewServer()

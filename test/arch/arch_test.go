@@ -105,7 +105,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		nothing   = "it may import nothing of ours"
 		pure      = "it is pure: no I/O, no logger, no clock"
 		onlyMesh  = "of ours it may import only pkg/mesh"
-		dataplane = "of ours it may import only pkg/mesh, pkg/drain/drainv1, pkg/dataplane/..."
+		dataplane = "of ours it may import only pkg/mesh, pkg/dataplane/..."
 		client    = "pkg/kube is the only user of the Kubernetes client"
 	)
 	r, found := ruleFor("pkg/controlplane")

@@ -40,6 +40,7 @@ var rules = []rule{
 	}},
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
+	{path: "pkg/dataplane/barrier", may: []string{"pkg/drain/drainv1"}},
 	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/endpoints", may: []string{
 		"pkg/mesh", "pkg/dataplane/balance", "pkg/dataplane/discovery", "pkg/dataplane/upstream",
@@ -47,8 +48,8 @@ var rules = []rule{
 	{path: "pkg/dataplane/proxy", may: []string{
 		"pkg/mesh", "pkg/dataplane/discovery", "pkg/dataplane/endpoints", "pkg/dataplane/upstream",
 	}},
-	{path: "pkg/dataplane/admin", may: []string{"pkg/mesh", "pkg/dataplane/discovery", "pkg/dataplane/endpoints"}},
-	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/drain/drainv1", "pkg/dataplane/..."}},
+	{path: "pkg/dataplane/admin", may: []string{"pkg/mesh", "pkg/dataplane/barrier", "pkg/dataplane/discovery", "pkg/dataplane/endpoints"}},
+	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
 	{path: "pkg/bootstrap"},
 	{path: "internal/kubetest"},
