@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,8 +168,9 @@ func (l look) claims(r drain.Recall, out *drain.Stream) {
 			continue // no cluster names an endpoint
 		}
 		for name, h := range l.acks.Lagging(t, l.now, l.view) {
-			if l.unknown(t, name, h, r.Horizon) {
-				c := claimOf(mesh.ResourceName{Type: t, Name: name}, h)
+			c := claimOf(mesh.ResourceName{Type: t, Name: name}, h)
+			claimed := slices.ContainsFunc(out.Claims, func(o drain.Claim) bool { return o.Resource == c.Resource })
+			if !claimed && l.unknown(t, name, h, r.Horizon) {
 				c.Detail = "it is not known what it holds: " + c.Detail
 				out.Claims = append(out.Claims, c)
 				break // one is enough
