@@ -15,8 +15,11 @@ import (
 const (
 	// maxDrains bounds the drains that are waited for at a time.
 	maxDrains = 1000
-	// betweenRounds is the least time between two looks at all streams.
+	// betweenRounds is the least time between two looks at all streams; it is
+	// longer where a look takes long, so that at most a part in idleShare of the time goes into looking, up to maxBetween.
 	betweenRounds = 20 * time.Millisecond
+	idleShare     = 5
+	maxBetween    = time.Second
 )
 
 // drains waits for endpoints to be drained. All that are waited for are looked
@@ -34,7 +37,9 @@ type drains struct {
 	// owned by run
 	waiting  []*drainAsk
 	readings *drain.Readings
-	last     time.Time
+	// last is when the last look ended, between what has to lie between it and the next.
+	last    time.Time
+	between time.Duration
 
 	// atomic
 	// readyAt is when the source synced, in Unix nanoseconds; 0 before.
@@ -103,7 +108,7 @@ func (d *drains) run(ctx context.Context) error {
 		case <-published:
 		case <-timer.C:
 		}
-		if wait := betweenRounds - time.Since(d.last); wait > 0 {
+		if wait := d.between - time.Since(d.last); wait > 0 {
 			timer.Reset(wait)
 			continue
 		}
@@ -136,26 +141,29 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 	}
 	now := time.Now()
 	facts, recalls := make([]drain.Facts, len(d.waiting)), make([]drain.Recall, len(d.waiting))
+	needed := false
 	for i, a := range d.waiting {
-		facts[i] = drain.Facts{Now: now, Known: true, Endpoints: []drain.Endpoint{a.target.Endpoint}}
-		if a.target.Pod != "" {
-			facts[i].Endpoints, facts[i].Known = d.places.Pod(a.target.Namespace, a.target.Pod, now)
+		var recall drain.Recall
+		facts[i], recall = d.facts(a.target, now)
+		// What cannot be over yet need not be known in full before the time is up.
+		if sofar, _ := drain.Decide(facts[i]); sofar.Drained || !now.Before(a.deadline) {
+			recalls[i], needed = recall, true
 		}
-		recalls[i] = d.history.Recall(facts[i].Endpoints)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	streams, complete, lost := d.server.xds.Drains(ctx, recalls, d.readings)
+	streams, complete, lost := make([][]drain.Stream, len(recalls)), true, time.Time{}
+	if needed {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		streams, complete, lost = d.server.xds.Drains(ctx, recalls, d.readings)
+	}
 	d.readings.Turn()
 	d.last = time.Now()
+	d.between = min(max(betweenRounds, idleShare*d.last.Sub(now)), maxBetween)
 
 	still := d.waiting[:0]
 	for i, a := range d.waiting {
 		f := &facts[i]
-		f.Streams, f.Listed, f.Doubts = streams[i], d.listed(recalls[i]), doubts(now, complete, lost)
-		if at := d.readyAt.Load(); at != 0 {
-			f.ReadyAt = time.Unix(0, at)
-		}
+		f.Streams, f.Doubts = streams[i], doubts(now, complete, lost)
 		report, change := drain.Decide(*f)
 		if report.Drained || !now.Before(a.deadline) {
 			a.answer <- report
@@ -172,6 +180,20 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 	return next
 }
 
+// facts are what is known without the streams.
+func (d *drains) facts(target drain.Target, now time.Time) (drain.Facts, drain.Recall) {
+	f := drain.Facts{Now: now, Known: true, Endpoints: []drain.Endpoint{target.Endpoint}}
+	if target.Pod != "" {
+		f.Endpoints, f.Known = d.places.Pod(target.Namespace, target.Pod, now)
+	}
+	if at := d.readyAt.Load(); at != 0 {
+		f.ReadyAt = time.Unix(0, at)
+	}
+	recall := d.history.Recall(f.Endpoints)
+	f.Listed = d.listed(recall)
+	return f, recall
+}
+
 // listed gives the uses of which the newest form, as nodes see it that say nothing of themselves, lists the endpoint.
 func (d *drains) listed(r drain.Recall) []drain.Wait {
 	var out []drain.Wait
@@ -180,7 +202,7 @@ func (d *drains) listed(r drain.Recall) []drain.Wait {
 		if u.Clean != 0 {
 			continue
 		}
-		b := view.Body(u.Resource.Type, mesh.Intern(u.Resource.Name))
+		b := view.Body(u.Resource.Type, u.Name)
 		if b == nil {
 			continue
 		}

@@ -86,7 +86,8 @@ func TestDecide(t *testing.T) {
 		{"another node is clear", with(left("n", 10*time.Second, pending), clear("m", 5*time.Second, echo)), []string{"disconnected n echo"}, 20 * time.Second},
 		{
 			"two left, one came back", with(left("n", 10*time.Second, pending), left("n", 9*time.Second, pending), clear("n", 5*time.Second, echo)),
-			[]string{"disconnected n echo"}, 20 * time.Second,
+			[]string{"disconnected n echo"},
+			20 * time.Second,
 		},
 		{"two left, two came back", with(left("n", 10*time.Second, pending), left("n", 4*time.Second, pending), clear("n", 5*time.Second, echo), clear("n", 3*time.Second, echo)), nil, 0},
 	} {

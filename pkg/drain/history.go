@@ -12,6 +12,8 @@ import (
 // Use is one resource that lists an endpoint, or did.
 type Use struct {
 	Resource mesh.ResourceName
+	// Name is Resource.Name, interned.
+	Name     mesh.Name
 	Endpoint netip.AddrPort
 	// Clean is the generation since which no form of the resource lists the
 	// endpoint as usable; 0 while one may. Since is when that began.
@@ -89,14 +91,15 @@ func (h *History) set(name mesh.ResourceName, now []netip.AddrPort, g mesh.Gener
 		return
 	}
 	h.inline = h.inline || name.Type == mesh.TypeCluster
+	interned := mesh.Intern(name.Name)
 	for _, e := range now {
 		if _, had := slices.BinarySearchFunc(old, e, netip.AddrPort.Compare); !had {
-			h.begin(Use{Resource: name, Endpoint: e, Since: at})
+			h.begin(Use{Resource: name, Name: interned, Endpoint: e, Since: at})
 		}
 	}
 	for _, e := range old {
 		if _, has := slices.BinarySearchFunc(now, e, netip.AddrPort.Compare); !has {
-			h.end(Use{Resource: name, Endpoint: e, Clean: g, Since: at})
+			h.end(Use{Resource: name, Name: interned, Endpoint: e, Clean: g, Since: at})
 		}
 	}
 	if len(now) > 0 {

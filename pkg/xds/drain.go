@@ -80,7 +80,9 @@ func (s *Server) Drains(ctx context.Context, recalls []drain.Recall, readings *d
 	asked := make(map[mesh.NodeID][]mesh.ResourceName)
 	s.departed(recalls, readings, func(_ int, d drain.Stream) {
 		for _, c := range d.Claims {
-			asked[d.Node] = append(asked[d.Node], c.Resource)
+			if !slices.Contains(asked[d.Node], c.Resource) {
+				asked[d.Node] = append(asked[d.Node], c.Resource)
+			}
 		}
 	})
 	err := s.register.each(ctx, "", func(sn *session) {
@@ -91,7 +93,7 @@ func (s *Server) Drains(ctx context.Context, recalls []drain.Recall, readings *d
 			out := drain.Stream{Node: sn.node.ID, ConnectedAt: sn.connected}
 			l.claims(r, &out)
 			for _, name := range asked[sn.node.ID] {
-				if h := l.holding(name); h.Subscribed && h.Latest {
+				if l.clear(name, r, out.Claims) {
 					out.Clear = append(out.Clear, name)
 				}
 			}
@@ -135,10 +137,9 @@ type look struct {
 
 // holding is the stream's, but for absences that its variant has no word for:
 // those are never known to be held.
-func (l look) holding(r mesh.ResourceName) ack.Holding {
-	name := mesh.Intern(r.Name)
-	h := l.acks.Holding(r.Type, name, l.now, l.view)
-	if h.Subscribed && !l.core.TellsAbsence(r.Type) && (l.view.Body(r.Type, name) == nil || !h.Latest && h.Version == "") {
+func (l look) holding(t mesh.Type, name mesh.Name) ack.Holding {
+	h := l.acks.Holding(t, name, l.now, l.view)
+	if h.Subscribed && !l.core.TellsAbsence(t) && (l.view.Body(t, name) == nil || !h.Latest && h.Version == "") {
 		h.Latest, h.Told, h.State, h.Version = false, true, ack.Pending, ""
 		h.Reason = "subscribed to what does not exist, and its variant of the protocol cannot say so"
 	}
@@ -148,12 +149,8 @@ func (l look) holding(r mesh.ResourceName) ack.Holding {
 // claims adds why the node may use one of the endpoints.
 func (l look) claims(r drain.Recall, out *drain.Stream) {
 	for _, u := range r.Uses {
-		h := l.holding(u.Resource)
-		if !h.Subscribed {
-			continue
-		}
-		if !l.hold(u, h).InUse(u) {
-			out.Clear = append(out.Clear, u.Resource)
+		h := l.holding(u.Resource.Type, u.Name)
+		if !h.Subscribed || !l.hold(u, h).InUse(u) {
 			continue
 		}
 		c := claimOf(u.Resource, h)
@@ -179,6 +176,16 @@ func (l look) claims(r drain.Recall, out *drain.Stream) {
 	}
 }
 
+// clear tells whether the stream subscribes to a resource by which the node may
+// have used an endpoint, and gives no claim for it.
+func (l look) clear(name mesh.ResourceName, r drain.Recall, claims []drain.Claim) bool {
+	h := l.holding(name.Type, mesh.Intern(name.Name))
+	if !h.Subscribed || slices.ContainsFunc(claims, func(c drain.Claim) bool { return c.Resource == name }) {
+		return false
+	}
+	return h.Latest || slices.ContainsFunc(r.Uses, func(u drain.Use) bool { return u.Resource == name })
+}
+
 // hold gives what the stream may hold of one use. One that has ended, or is
 // about to, has not looked at the newest view: without an exception it holds
 // what was current when it last looked.
@@ -191,14 +198,14 @@ func (l look) hold(u drain.Use, h ack.Holding) drain.Hold {
 	case h.Latest:
 		out.Past = h.AsOf >= u.Clean
 	default:
-		out.Past = l.view.CurrentAfter(u.Resource.Type, mesh.Intern(u.Resource.Name), h.Version, u.Clean)
+		out.Past = l.view.CurrentAfter(u.Resource.Type, u.Name, h.Version, u.Clean)
 	}
 	return out
 }
 
 // lists tells whether the newest form for this node lists the endpoint as usable.
 func (l look) lists(u drain.Use) bool {
-	b := l.view.Body(u.Resource.Type, mesh.Intern(u.Resource.Name))
+	b := l.view.Body(u.Resource.Type, u.Name)
 	if b == nil {
 		return false
 	}

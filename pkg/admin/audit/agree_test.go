@@ -82,7 +82,8 @@ func TestReplicasDisagree(t *testing.T) {
 			"it may follow yet",
 			replica{statusOf("one", "b1", "x"), form("v1", time.Hour), 0},
 			replica{statusOf("two", "b1", "y"), form("v2", 3*time.Second, "v1"), 0},
-			1, []string{"pending: eds echo"},
+			1,
+			[]string{"pending: eds echo"},
 			true,
 		},
 		{
@@ -101,13 +102,17 @@ func TestReplicasDisagree(t *testing.T) {
 			"removed on one only",
 			replica{statusOf("one", "b1", "x"), form("", 40*time.Second, "v1"), 0},
 			replica{statusOf("two", "b1", "y"), form("v1", time.Hour), 0},
-			1, []string{"one holds nothing, two holds v1; since 40s ago, two is behind"}, true,
+			1,
+			[]string{"one holds nothing, two holds v1; since 40s ago, two is behind"},
+			true,
 		},
 		{
 			"nobody remembers",
 			replica{statusOf("one", "b1", "x"), form("v1", time.Hour), 0},
 			replica{statusOf("two", "b1", "y"), form("v2", time.Minute), 0},
-			1, []string{"stale: eds echo: one holds v1, two holds v2; since 1m0s ago\n"}, true,
+			1,
+			[]string{"stale: eds echo: one holds v1, two holds v2; since 1m0s ago\n"},
+			true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
