@@ -36,7 +36,7 @@ func left(node string, at time.Duration, claims ...drain.Claim) drain.Stream {
 	return s
 }
 
-func clear(node string, at time.Duration, of ...mesh.ResourceName) drain.Stream {
+func held(node string, at time.Duration, of ...mesh.ResourceName) drain.Stream {
 	s := open(node, at)
 	s.Clear = of
 	return s
@@ -70,26 +70,26 @@ func TestDecide(t *testing.T) {
 		{"listed", edit(grown, func(f *drain.Facts) { f.Listed = []drain.Wait{{Reason: drain.Listed, Cluster: "echo"}} }), []string{"listed  echo"}, 0},
 		{"the last one", edit(grown, func(f *drain.Facts) { f.Listed = []drain.Wait{{Reason: drain.LastEndpoint, Cluster: "echo"}} }), []string{"last_endpoint  echo"}, 0},
 		{"unanswered", edit(grown, func(f *drain.Facts) { f.Doubts = []drain.Wait{{Reason: drain.Unanswered}} }), []string{"unanswered  "}, 0},
-		{"subscribed, clear", with(clear("n", time.Minute, echo)), nil, 0},
+		{"subscribed, clear", with(held("n", time.Minute, echo)), nil, 0},
 		{"pending", with(open("n", time.Minute, pending)), []string{"pending n echo"}, 0},
-		{"stale beside fresh", with(open("n", time.Minute, claim(echo, drain.Stale)), clear("m", time.Minute, echo)), []string{"stale n echo"}, 0},
+		{"stale beside fresh", with(open("n", time.Minute, claim(echo, drain.Stale)), held("m", time.Minute, echo)), []string{"stale n echo"}, 0},
 		{"rejected", with(open("n", time.Minute, claim(echo, drain.Rejected))), []string{"rejected n echo"}, 0},
-		{"two streams of a node, one clear", with(clear("n", time.Minute, echo), open("n", time.Minute, pending)), []string{"pending n echo"}, 0},
+		{"two streams of a node, one clear", with(held("n", time.Minute, echo), open("n", time.Minute, pending)), []string{"pending n echo"}, 0},
 		{"left 29 s ago", with(left("n", 29*time.Second, pending)), []string{"disconnected n echo"}, time.Second},
 		{"left 31 s ago", with(left("n", 31*time.Second, pending)), nil, 0},
 		{"left in order", with(left("n", time.Second)), nil, 0},
-		{"came back, clear", with(left("n", 10*time.Second, pending), clear("n", 5*time.Second, echo)), nil, 0},
-		{"came back, not subscribed yet", with(left("n", 10*time.Second, pending), clear("n", 5*time.Second)), []string{"disconnected n echo"}, 20 * time.Second},
-		{"came back, clear of something else", with(left("n", 10*time.Second, pending), clear("n", 5*time.Second, other)), []string{"disconnected n echo"}, 20 * time.Second},
+		{"came back, clear", with(left("n", 10*time.Second, pending), held("n", 5*time.Second, echo)), nil, 0},
+		{"came back, not subscribed yet", with(left("n", 10*time.Second, pending), held("n", 5*time.Second)), []string{"disconnected n echo"}, 20 * time.Second},
+		{"came back, clear of something else", with(left("n", 10*time.Second, pending), held("n", 5*time.Second, other)), []string{"disconnected n echo"}, 20 * time.Second},
 		{"came back, not answered yet", with(left("n", 10*time.Second, pending), open("n", 5*time.Second, pending)), []string{"disconnected n echo", "pending n echo"}, 20 * time.Second},
-		{"another stream was there before", with(left("n", 10*time.Second, pending), clear("n", time.Minute, echo)), []string{"disconnected n echo"}, 20 * time.Second},
-		{"another node is clear", with(left("n", 10*time.Second, pending), clear("m", 5*time.Second, echo)), []string{"disconnected n echo"}, 20 * time.Second},
+		{"another stream was there before", with(left("n", 10*time.Second, pending), held("n", time.Minute, echo)), []string{"disconnected n echo"}, 20 * time.Second},
+		{"another node is clear", with(left("n", 10*time.Second, pending), held("m", 5*time.Second, echo)), []string{"disconnected n echo"}, 20 * time.Second},
 		{
-			"two left, one came back", with(left("n", 10*time.Second, pending), left("n", 9*time.Second, pending), clear("n", 5*time.Second, echo)),
+			"two left, one came back", with(left("n", 10*time.Second, pending), left("n", 9*time.Second, pending), held("n", 5*time.Second, echo)),
 			[]string{"disconnected n echo"},
 			20 * time.Second,
 		},
-		{"two left, two came back", with(left("n", 10*time.Second, pending), left("n", 4*time.Second, pending), clear("n", 5*time.Second, echo), clear("n", 3*time.Second, echo)), nil, 0},
+		{"two left, two came back", with(left("n", 10*time.Second, pending), left("n", 4*time.Second, pending), held("n", 5*time.Second, echo), held("n", 3*time.Second, echo)), nil, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, next := drain.Decide(test.facts)

@@ -3,6 +3,7 @@ package drain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -42,8 +43,9 @@ func List(t mesh.Type, body []byte) (Listing, error) {
 			return nil, fmt.Errorf("read cluster: %w", err)
 		}
 		return listed(c.GetLoadAssignment()), nil
+	default:
+		return nil, nil
 	}
-	return nil, nil
 }
 
 func hasField(body []byte, field protowire.Number) bool {
@@ -78,7 +80,7 @@ func listed(a *endpointv3.ClusterLoadAssignment) Listing {
 	}
 	for _, l := range a.GetEndpoints() {
 		all := l.GetLbEndpoints()
-		all = append(all[:len(all):len(all)], l.GetLoadBalancerEndpoints().GetLbEndpoints()...)
+		all = append(slices.Clip(all), l.GetLoadBalancerEndpoints().GetLbEndpoints()...)
 		for _, e := range all {
 			usable := e.GetHealthStatus() != corev3.HealthStatus_DRAINING
 			if name := e.GetEndpointName(); name != "" {

@@ -232,10 +232,7 @@ func show(w io.Writer, a answer) {
 	}
 	fmt.Fprintf(w, "%s: %s is not drained\n", a.server, printable(r.Target))
 	for _, v := range r.Waits {
-		line := string(v.Reason)
-		for _, part := range []string{string(v.Node), v.Cluster, v.Endpoint} {
-			line += "  " + cmp.Or(part, "-")
-		}
+		line := fmt.Sprintf("%s  %s  %s  %s", v.Reason, cmp.Or(string(v.Node), "-"), cmp.Or(v.Cluster, "-"), cmp.Or(v.Endpoint, "-"))
 		if !v.Since.IsZero() {
 			line += "  since " + v.Since.UTC().Format(time.RFC3339)
 		}

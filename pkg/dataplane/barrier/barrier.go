@@ -84,7 +84,7 @@ type Wait struct {
 	Detail   string    `json:"detail,omitempty"`
 }
 
-// ErrNoPod: it is not known which pod is ours.
+// ErrNoPod is returned where it is not known which pod is ours.
 var ErrNoPod = errors.New("which pod is this? give --pod, or a node id POD.NAMESPACE")
 
 const (
