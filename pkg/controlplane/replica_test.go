@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/admin"
+	"github.com/freshmesh/freshmesh/pkg/admin/audit"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/kube"
@@ -227,4 +229,33 @@ func shown(t *testing.T, c *meshtest.Control, path string) map[string]mesh.Versi
 		out[r.Name+" "+string(r.Body)] = r.Version
 	}
 	return out
+}
+
+// TestReplicaThatDoesNotFollow: the audit of both names the resource, and which server is behind.
+func TestReplicaThatDoesNotFollow(t *testing.T) {
+	live, stuck := meshtest.NewManifests(t), meshtest.NewManifests(t)
+	for _, m := range []*meshtest.Manifests{live, stuck} {
+		m.Service("echo", "10.0.0.1:8080")
+	}
+	policy := meshtest.Policy
+	policy.AckTimeout = time.Second
+	var c [2]*meshtest.Control
+	for i, m := range []*meshtest.Manifests{live, stuck} {
+		c[i] = meshtest.StartControl(t, m.Source(), policy)
+		synced(t, c[i])
+	}
+	agree(t, c, "at first")
+	live.Service("echo", "10.0.0.2:8080")
+	behind := c[1].Audit(t).Server.Instance + " is behind"
+	meshtest.Until(t, patience, "called stale", func() bool {
+		var out bytes.Buffer
+		code := audit.Run(t.Context(), audit.Options{Servers: []string{c[0].Admin, c[1].Admin}, AllowEmpty: true}, &out, &out)
+		return code == audit.ExitNotFresh && strings.Contains(out.String(), "stale: eds "+echo) && strings.Contains(out.String(), behind)
+	})
+	stuck.Service("echo", "10.0.0.2:8080")
+	agree(t, c, "in the end")
+	var out bytes.Buffer
+	if code := audit.Run(t.Context(), audit.Options{Servers: []string{c[0].Admin, c[1].Admin}, AllowEmpty: true}, &out, &out); code != audit.ExitFresh {
+		t.Errorf("in the end: %d\n%s", code, out.String())
+	}
 }
