@@ -93,6 +93,8 @@ type Config struct {
 	Statuser Statuser
 	// Explainer may be nil: then there is no /explain.
 	Explainer Explainer
+	Drainer   Drainer
+	Versioner Versioner
 	Gatherer  prometheus.Gatherer
 	// Pprof serves /debug/pprof/.
 	Pprof bool
@@ -134,6 +136,8 @@ func New(cfg Config) *Server {
 		mux.Handle("/explain", s.plain(get, s.explain))
 	}
 	mux.Handle("/resources", s.plain(get, s.resources))
+	mux.Handle("/versions", s.plain(get, s.versions))
+	mux.Handle("/drain", s.patient(get, MaxDrain+askTimeout, s.drain))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})
 	mux.Handle("/metrics", s.plain(get, metrics.ServeHTTP))
@@ -194,6 +198,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // plain is what all handlers but the profiles share: the methods they take (nil
 // for all), deadlines, and no caching.
 func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
+	return s.patient(methods, askTimeout, h)
+}
+
+// patient is plain with another time for what an answer is made of.
+func (s *Server) patient(methods []string, patience time.Duration, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -203,10 +212,10 @@ func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
 			return
 		}
 		// A writer that knows no deadlines is a test's.
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience + writeTimeout - askTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			s.log.Debug("no write deadline", "err", err)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		h(w, r.WithContext(ctx))
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/freshmesh/freshmesh/pkg/drain/drainv1"
 	"github.com/freshmesh/freshmesh/pkg/xds"
 	"github.com/freshmesh/freshmesh/pkg/xds/lrs"
 	"google.golang.org/grpc"
@@ -34,6 +35,7 @@ func (s *Server) registerServices() {
 	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
 		Sink: s.refresh, Interval: s.cfg.ReportInterval, Logger: s.cfg.Logger.Named("lrs"), Done: s.done,
 	}))
+	drainv1.RegisterDrainServiceServer(s.grpc, drainService{server: s})
 	if s.cfg.Channelz {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
@@ -42,6 +44,7 @@ func (s *Server) registerServices() {
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.loop.onSync = func() {
 		s.logSynced(s.store.Snapshot().Generation())
+		s.drains.begin()
 		s.setHealth(healthv1.HealthCheckResponse_SERVING)
 	}
 }

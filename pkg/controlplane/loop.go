@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -27,6 +28,10 @@ type loop struct {
 	history *history.Log
 	// onPublished is told of it as well; it must not block, and may be nil.
 	onPublished func([]history.Entry)
+	// places and uses are told of every object and of every update before it is published; published then gets a token.
+	places    *drain.Places
+	uses      *drain.History
+	published chan struct{}
 
 	// owned by run
 	translator *translate.Translator
@@ -80,6 +85,7 @@ func (l *loop) apply(b batch) bool {
 		}
 	}
 	before := l.translator.Translations()
+	l.notePlaces(b.changes, time.Now())
 	update := l.translator.Apply(b.changes)
 	now := time.Now()
 	l.metrics.translations.Add(float64(l.translator.Translations() - before))
@@ -91,11 +97,16 @@ func (l *loop) apply(b batch) bool {
 		l.onSync()
 	}
 	l.noteProblems()
+	select {
+	case l.published <- struct{}{}:
+	default: // whoever waits looks at everything anyway
+	}
 	return published
 }
 
 func (l *loop) publish(u mesh.Update, at time.Time) bool {
 	before := l.store.Snapshot()
+	l.uses.Note(u, before.Generation()+1, at)
 	snap, published := l.store.Publish(u, at)
 	if published {
 		l.remember(u, before, snap, at)
@@ -103,6 +114,17 @@ func (l *loop) publish(u mesh.Update, at time.Time) bool {
 		l.log.Debug("published", "generation", snap.Generation(), "put", len(u.Put), "removed", len(u.Remove))
 	}
 	return published
+}
+
+// notePlaces passes on where pods are, and wakes those who wait for that.
+func (l *loop) notePlaces(changes []translate.Change, now time.Time) {
+	for _, c := range changes {
+		if c.Put != nil {
+			l.places.Put(c.Put, now)
+		} else {
+			l.places.Delete(c.Delete, now)
+		}
+	}
 }
 
 // noteProblems shows the problems of translation and of merging and logs each new one once.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/spf13/pflag"
@@ -31,7 +32,7 @@ var explainFormats = []string{Table, JSON}
 
 // ExplainOptions are what the command line of "explain" says.
 type ExplainOptions struct {
-	// Servers are base URLs of admin addresses, each once; none means DefaultServer.
+	// Servers are base URLs of admin addresses, each once; none means replicas.Default.
 	Servers []string
 	Node    mesh.NodeID
 	Cluster string
@@ -39,6 +40,8 @@ type ExplainOptions struct {
 	Endpoint string
 	// Output is Table or JSON.
 	Output string
+	// Lookup may be nil.
+	Lookup replicas.Lookup
 }
 
 // ParseExplain reads the arguments after "explain". The error is pflag.ErrHelp when
@@ -51,7 +54,7 @@ func ParseExplain(args []string, usage io.Writer) (ExplainOptions, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server explain --node ID --cluster NAME [--endpoint IP:PORT] [flags]\n\nTells how a node came to what it holds of a cluster: which event changed it, when that was\npublished, sent and acknowledged. Exit code 0: told, and the node holds the current form, 1: it does not,\nor node or cluster is not known, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{DefaultServer}, "admin `URL` of a server; repeat it for each replica")
+	flags.StringArrayVar(&o.Servers, "server", []string{replicas.Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
 	flags.StringVar((*string)(&o.Node), "node", "", "the node's `ID`")
 	flags.StringVar(&o.Cluster, "cluster", "", "the cluster's `NAME`, or the beginning of it: echo, echo.default, echo.default:8080")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "one endpoint of it, `IP:PORT`")
@@ -77,7 +80,7 @@ func (o *ExplainOptions) complete() error {
 		return fmt.Errorf("--output %q: one of %s", o.Output, strings.Join(explainFormats, ", "))
 	}
 	var err error
-	o.Servers, err = baseURLs("--server", o.Servers)
+	o.Servers, err = replicas.BaseURLs("--server", o.Servers)
 	return err
 }
 
@@ -107,12 +110,15 @@ type tale struct {
 func Explain(ctx context.Context, o ExplainOptions, stdout, stderr io.Writer) int {
 	c := newClient()
 	defer c.close()
-	tales := make([]tale, len(o.Servers))
+	servers := replicas.Expand(ctx, o.Lookup, o.Servers)
+	tales := make([]tale, len(servers))
 	var wg sync.WaitGroup
-	for i, server := range o.Servers {
+	for i, server := range servers {
 		wg.Go(func() {
-			story, err := c.explain(ctx, server, o)
-			tales[i] = tale{server, story, err}
+			tales[i] = tale{server: server.URL, err: server.Err}
+			if server.Err == nil {
+				tales[i].story, tales[i].err = c.explain(ctx, server.URL, o)
+			}
 		})
 	}
 	wg.Wait()
@@ -131,7 +137,7 @@ func Explain(ctx context.Context, o ExplainOptions, stdout, stderr io.Writer) in
 	if failed > 0 && !connected(best) {
 		code = ExitNotAsked // one of those may have the node
 	}
-	text := []byte(stories(best, len(o.Servers) > 1))
+	text := []byte(stories(best, len(servers) > 1))
 	if o.Output == JSON {
 		text = storiesJSON(good)
 	}
