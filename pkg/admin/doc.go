@@ -18,7 +18,7 @@
 // Ready means: fit to serve proxies. A server whose source synced and then
 // went away stays ready, since it serves what is known, proves it to every
 // proxy, and a restart or a traffic switch would cure nothing; the body says
-// that the source is away, for how long and why, and so do /audit and the
+// that the source is away or behind, which part of it, for how long and why, and so do /audit and the
 // metric freshmesh_source_lag_seconds, on which to alert. Before the first
 // sync it is not ready: it knows nothing that it could serve.
 //

@@ -137,7 +137,7 @@ func TestReplicasOverKubernetes(t *testing.T) {
 	api := kubetest.NewServer(t)
 	api.Put(kubetest.Service("echo", 8080), kubetest.Slice("echo-1", "echo", "10.0.0.1:8080"), kubetest.Service("other", 8080))
 	c := twins(t, func() mesh.Source {
-		source, err := kube.New(kube.Config{Kubeconfig: api.Kubeconfig(), ProbeInterval: time.Second})
+		source, err := kube.New(kube.Config{Kubeconfig: api.Kubeconfig(), CheckInterval: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

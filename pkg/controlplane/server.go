@@ -73,7 +73,7 @@ func New(c Config) *Server {
 	propagation := xds.Propagation()
 	s.drains = newDrains(s)
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
-		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
+		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, sources{c.Source, c.Static}))
 	s.loop.history = history.New(c.HistoryLimit)
 	var events func(xds.Event)
 	if c.AuditLog != nil {
@@ -186,13 +186,14 @@ var clusterTypes = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoint}
 func (n nodes) Holds(node mesh.NodeID, cluster string) refresh.Holding {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	var out refresh.Holding
+	out := refresh.Holding{Stranger: true}
 	for _, t := range clusterTypes {
 		current, known, err := n.xds.Holds(ctx, node, t, cluster)
 		if err != nil {
 			return refresh.Holding{}
 		}
 		out.Behind = out.Behind || known && !current
+		out.Stranger = out.Stranger && !known
 	}
 	return out
 }

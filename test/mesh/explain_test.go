@@ -95,7 +95,7 @@ func newExplained(t *testing.T, edits ...func(*controlplane.Config)) *explained 
 	e := &explained{t: t, api: kubetest.NewServer(t), log: filepath.Join(t.TempDir(), "audit.jsonl")}
 	e.api.Put(kubetest.Service("echo", 8080), kubetest.Slice("echo-1", "echo", "10.0.0.1:8080"))
 	ctx, cancel := context.WithCancel(t.Context())
-	control, done := meshtest.RunControl(ctx, t, kubernetes(t, e.api), meshtest.Policy, "127.0.0.1:0", func(c *controlplane.Config) {
+	control, done := meshtest.RunControl(ctx, t, kubernetes(t, e.api, 0), meshtest.Policy, "127.0.0.1:0", func(c *controlplane.Config) {
 		c.AuditLog = auditlog.New(auditlog.Config{Path: e.log, Registerer: c.Registry})
 		for _, edit := range edits {
 			edit(c)
