@@ -34,7 +34,7 @@ const (
 	CloseAckTimeout CloseReason = "ack_timeout"
 	// CloseSendBlocked: the client did not take a response off the transport in time.
 	CloseSendBlocked CloseReason = "send_blocked"
-	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
+	// CloseTooFarBehind: the change log no longer reaches back to what a wildcard holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
 	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
@@ -133,9 +133,13 @@ func (s *Stream) Published(view snapshot.View) {
 			continue
 		}
 		changes, ok := view.Since(t, tr.Seen())
-		if !ok {
+		switch {
+		case ok:
+		case tr.Wildcard():
 			s.closing = CloseTooFarBehind
 			return
+		default: // others' changes have filled the log; the few names are looked at one by one
+			changes = view.SinceNamed(t, tr.Seen(), tr.Names())
 		}
 		for _, c := range changes {
 			if tr.Wants(c.Name) {
