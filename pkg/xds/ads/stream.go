@@ -38,7 +38,20 @@ const (
 	CloseTooFarBehind CloseReason = "too_far_behind"
 	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
+	// CloseNoRequest: the client opened a stream and did not say who it is in time.
+	// It is for whoever waits for the first request; a Stream never gives it.
+	CloseNoRequest CloseReason = "no_request"
 )
+
+// Silent tells whether a client's silence is the reason.
+func (r CloseReason) Silent() bool {
+	switch r {
+	case CloseAckTimeout, CloseSendBlocked, CloseNoRequest:
+		return true
+	case CloseTooFarBehind, CloseTooManyNames:
+	}
+	return false
+}
 
 // Stream is one xDS stream. One goroutine owns it.
 type Stream struct {
