@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -402,7 +403,7 @@ func TestMaxAge(t *testing.T) {
 // A server that takes the connection and then says nothing at all is left when the time is up.
 func TestMuteServerIsLeft(t *testing.T) {
 	bubble(t, func(c *Config) { c.Servers = []string{"mute", "one"} }, func(w *world) {
-		mute := &fakeServer{listener: bufconn.Listen(1)}
+		mute := &fakeServer{listener: bufconn.Listen(1), hung: &atomic.Bool{}}
 		w.servers["mute"] = mute
 		accepted := make(chan struct{})
 		go func() {
