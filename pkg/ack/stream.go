@@ -119,7 +119,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	tr := s.types[t]
 	out := TypeState{
 		Type: t.Short(), Wildcard: tr.wildcard,
-		SentAt: timeOrNil(tr.sentAt), AckedAt: timeOrNil(tr.ackedAt),
+		SentAt: timeOrNil(tr.sentAt), AckedAt: timeOrNil(tr.ackedAt), ConfirmedAt: timeOrNil(s.ConfirmedAt),
 	}
 	count, sum := tr.total(t, cur)
 	out.Subscribed, out.CurrentVersion = count, mesh.SumVersion(sum)
@@ -136,9 +136,10 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 			continue
 		}
 		out.Behind++
+		out.BehindVersions = max(out.BehindVersions, e.versions())
 		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
-		if since.IsZero() || e.since.Before(since) {
-			since = e.since
+		if at := e.behindSince(now); since.IsZero() || at.Before(since) {
+			since = at
 		}
 	}
 	out.HeldVersion = mesh.SumVersion(sum)
@@ -213,7 +214,7 @@ func (s *Stream) Behind(t mesh.Type, cur Current) []BehindResource {
 		if held == current {
 			continue
 		}
-		b := BehindResource{Name: name.Value(), Held: held, Current: current, ChangedAt: e.since}
+		b := BehindResource{Name: name.Value(), Held: held, Current: current, Versions: e.versions(), ChangedAt: e.since}
 		if at, cause, ok := cur.Cause(t, name); ok {
 			b.ChangedAt, b.Cause = at, cause.Object.String()
 		}

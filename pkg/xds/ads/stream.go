@@ -169,6 +169,7 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 		return
 	}
 	tr.Changed(c.Name, c.Was, c.At)
+	tr.Passed(c.Name, c.Versions-1)
 }
 
 // whole tells whether every response must hold all resources of the type:
