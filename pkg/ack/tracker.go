@@ -56,8 +56,9 @@ type exception struct {
 	want mesh.Version
 	// nonce is the response that carried want.
 	nonce uint64
-	// since is when held went out of date, last when the resource changed last.
-	since, last time.Time
+	// since is when held went out of date; changing is from then to the last change.
+	since    time.Time
+	changing time.Duration
 	// newer counts the versions since held; sentNewer is what it was when want was sent.
 	newer, sentNewer int32
 }
@@ -67,7 +68,7 @@ type exception struct {
 // latest word is missing, and not what it did without meanwhile.
 func (e exception) behindSince(now mesh.Version) time.Time {
 	if e.held == now {
-		return e.last
+		return e.since.Add(e.changing)
 	}
 	return e.since
 }
@@ -131,7 +132,7 @@ func (t *Tracker) Remove(name mesh.Name) (removed bool) {
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at, last: at, unsure: held == ""}
+		e = exception{held: held, since: at, unsure: held == ""}
 	}
 	e.asked = true
 	t.setDue(name, e, known)
@@ -161,7 +162,7 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 		t.retryOthers(name, e.nonce)
 	}
 	e.newer++
-	e.last = at
+	e.changing = max(at.Sub(e.since), 0)
 	t.setDue(name, e, known)
 }
 

@@ -120,6 +120,11 @@ func (c *connection) close() bool {
 func (s *Server) abandon(c *connection, node Node, address string) {
 	opened, returned := c.streams(), s.register.returns(node.ID)
 	time.AfterFunc(returnTime, func() {
+		select {
+		case <-s.draining:
+			return // all connections end
+		default:
+		}
 		now := time.Now()
 		switch {
 		case c.streams() > opened && node.ID == "", s.register.returns(node.ID) > returned:

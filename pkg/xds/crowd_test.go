@@ -12,15 +12,16 @@ import (
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 	"google.golang.org/grpc"
 )
 
-// resets compares freshmesh_stream_resets_total, reason → count.
+// resets compares freshmesh_stream_resets_total, reason → count; the others are 0.
 func (r *rig) resets(want map[string]int) {
 	r.t.Helper()
 	text := "# HELP freshmesh_stream_resets_total Streams that the server ended, by reason.\n# TYPE freshmesh_stream_resets_total counter\n"
-	for reason, n := range want {
-		text += fmt.Sprintf("freshmesh_stream_resets_total{reason=%q} %d\n", reason, n)
+	for _, reason := range ads.CloseReasons() {
+		text += fmt.Sprintf("freshmesh_stream_resets_total{reason=%q} %d\n", reason, want[string(reason)])
 	}
 	r.metric("freshmesh_stream_resets_total", text)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -41,6 +42,9 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 	}
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
+	}
+	for _, reason := range ads.CloseReasons() {
+		m.resets.WithLabelValues(string(reason))
 	}
 	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, m.connections, nodeStates{s})
 	return m

@@ -230,11 +230,7 @@ func TestPatienceGrowsWithResetsInARow(t *testing.T) {
 				t.Errorf("reset %d after a good time after %v, want %vs", i+1, got, want)
 			}
 		}
-		r.metric("freshmesh_stream_resets_total", `
-# HELP freshmesh_stream_resets_total Streams that the server ended, by reason.
-# TYPE freshmesh_stream_resets_total counter
-freshmesh_stream_resets_total{reason="ack_timeout"} 9
-`)
+		r.resets(map[string]int{"ack_timeout": 9})
 	})
 }
 
@@ -257,11 +253,7 @@ func TestSendBlocked(t *testing.T) {
 			t.Errorf("while the send is blocked the audit says %+v", n)
 		}
 		time.Sleep(200 * time.Millisecond) // bubble time
-		r.metric("freshmesh_stream_resets_total", `
-# HELP freshmesh_stream_resets_total Streams that the server ended, by reason.
-# TYPE freshmesh_stream_resets_total counter
-freshmesh_stream_resets_total{reason="send_blocked"} 1
-`)
+		r.resets(map[string]int{"send_blocked": 1})
 		if n := r.nodes(); n[1].State != ack.Disconnected || n[1].Resets != 1 {
 			t.Errorf("after it the audit says %+v", n[1])
 		}

@@ -43,6 +43,11 @@ const (
 	CloseNoRequest CloseReason = "no_request"
 )
 
+// CloseReasons gives all of them.
+func CloseReasons() []CloseReason {
+	return []CloseReason{CloseAckTimeout, CloseSendBlocked, CloseTooFarBehind, CloseTooManyNames, CloseNoRequest}
+}
+
 // Silent tells whether a client's silence is the reason.
 func (r CloseReason) Silent() bool {
 	switch r {

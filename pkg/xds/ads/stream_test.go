@@ -213,3 +213,42 @@ func TestChangesOfOtherNamesDoNotEndTheStream(t *testing.T) {
 		}
 	}
 }
+
+// How far behind a client is counts versions, those too that came and went before
+// the stream looked, and those that came while a response was under way.
+func TestVersionsBehind(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true})
+	behind := func() (versions int) {
+		st := b.s.Acks().State(mesh.TypeEndpoint, b.now, b.s.View())
+		for _, r := range b.s.Acks().Behind(mesh.TypeEndpoint, b.s.View()) {
+			versions = max(versions, r.Versions)
+		}
+		if versions != st.BehindVersions {
+			t.Errorf("the type is %d versions behind, its resources %d", st.BehindVersions, versions)
+		}
+		return versions
+	}
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
+	b.ack(b.next())
+	for label := range 3 {
+		b.store.Publish(mesh.Update{Put: []mesh.Resource{eds("A", 2+label), eds("other", label)}}, b.now)
+	}
+	b.s.Published(b.store.View(mesh.View{}))
+	if got := behind(); got != 3 {
+		t.Errorf("%d versions behind, want 3", got)
+	}
+	r := b.next()
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 5)}})
+	if got := behind(); got != 4 {
+		t.Errorf("%d versions behind, want 4", got)
+	}
+	b.ack(r)
+	if got := behind(); got != 1 {
+		t.Errorf("%d versions behind, want 1", got)
+	}
+	b.ack(b.next())
+	if got := behind(); got != 0 {
+		t.Errorf("%d versions behind, want 0", got)
+	}
+}
