@@ -112,7 +112,8 @@ func TestSubscribesOnDemandAndFollows(t *testing.T) {
 		w.run()
 		w.must("a", "10.0.0.1")
 		synctest.Wait()
-		expect(t, w.server.log(), "stream", "cds node -*", "cds +a", "eds +a", "cds ACK 1", "eds ACK 2")
+		expect(t, w.server.log(), "stream", "cds node +"+helloName, "cds -"+helloName, "cds ACK 1",
+			"cds +a", "eds +a", "cds ACK 2", "eds ACK 3")
 		w.server.service("a", "2", "10.0.0.2")
 		synctest.Wait()
 		w.must("a", "10.0.0.2")
@@ -150,7 +151,7 @@ func TestNackNamesTheBadResource(t *testing.T) {
 		w.server.set(mesh.TypeEndpoint, eds("a", "2", "wrong"))
 		synctest.Wait()
 		got := w.server.log()
-		if len(got) == 0 || !strings.HasPrefix(got[len(got)-1], "eds NACK 3 a: ") {
+		if len(got) == 0 || !strings.HasPrefix(got[len(got)-1], "eds NACK 4 a: ") {
 			t.Errorf("requests %q", got)
 		}
 		w.must("a", "10.0.0.1")
