@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -17,6 +18,8 @@ type metrics struct {
 	refused   *prometheus.CounterVec
 	// propagation is labelled stage, origin.
 	propagation *prometheus.HistogramVec
+	// connections counts those closed after a reset.
+	connections prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
@@ -34,11 +37,17 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 			Name: "freshmesh_streams_refused_total", Help: "Streams refused or ended for what the client sent, by reason.",
 		}, []string{"reason"}),
 		propagation: propagation,
+		connections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "freshmesh_connections_closed_total", Help: "Connections that the server closed because no new stream followed a reset.",
+		}),
 	}
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
 	}
-	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, nodeStates{s})
+	for _, reason := range ads.CloseReasons() {
+		m.resets.WithLabelValues(string(reason))
+	}
+	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, m.connections, nodeStates{s})
 	return m
 }
 
@@ -71,10 +80,7 @@ func (n nodeStates) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	s := ack.Summarize(nodes)
-	for state, count := range map[ack.State]int{
-		ack.Fresh: s.Fresh, ack.Pending: s.Pending, ack.Stale: s.Stale,
-		ack.Rejected: s.Rejected, ack.Disconnected: s.Disconnected,
-	} {
-		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(count), string(state))
+	for _, state := range ack.States() {
+		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(s.Of(state)), string(state))
 	}
 }

@@ -291,6 +291,14 @@ func (c *checks) justified(m *model, reason ads.CloseReason) {
 			m.fail("closed for too many names, with a limit of %d", m.config.MaxNames)
 		}
 	case ads.CloseTooFarBehind:
+		for _, ct := range m.client.types {
+			if ct.effective.wildcard {
+				return
+			}
+		}
+		m.fail("closed as too far behind, without a wildcard")
+	case ads.CloseNoRequest:
+		m.fail("closed for want of a first request, which is not this package's business")
 	}
 }
 

@@ -34,11 +34,29 @@ const (
 	CloseAckTimeout CloseReason = "ack_timeout"
 	// CloseSendBlocked: the client did not take a response off the transport in time.
 	CloseSendBlocked CloseReason = "send_blocked"
-	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
+	// CloseTooFarBehind: the change log no longer reaches back to what a wildcard holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
 	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
+	// CloseNoRequest: the client opened a stream and did not say who it is in time.
+	// It is for whoever waits for the first request; a Stream never gives it.
+	CloseNoRequest CloseReason = "no_request"
 )
+
+// CloseReasons gives all of them.
+func CloseReasons() []CloseReason {
+	return []CloseReason{CloseAckTimeout, CloseSendBlocked, CloseTooFarBehind, CloseTooManyNames, CloseNoRequest}
+}
+
+// Silent tells whether a client's silence is the reason.
+func (r CloseReason) Silent() bool {
+	switch r {
+	case CloseAckTimeout, CloseSendBlocked, CloseNoRequest:
+		return true
+	case CloseTooFarBehind, CloseTooManyNames:
+	}
+	return false
+}
 
 // Stream is one xDS stream. One goroutine owns it.
 type Stream struct {
@@ -140,9 +158,13 @@ func (s *Stream) Published(view snapshot.View) {
 			continue
 		}
 		changes, ok := view.Since(t, tr.Seen())
-		if !ok {
+		switch {
+		case ok:
+		case tr.Wildcard():
 			s.closing = CloseTooFarBehind
 			return
+		default: // others' changes have filled the log; the few names are looked at one by one
+			changes = view.SinceNamed(t, tr.Seen(), tr.Names())
 		}
 		for _, c := range changes {
 			if tr.Wants(c.Name) {
@@ -159,6 +181,7 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 		return
 	}
 	tr.Changed(c.Name, c.Was, c.At)
+	tr.Passed(c.Name, c.Versions-1)
 }
 
 // whole tells whether every response must hold all resources of the type:
@@ -230,7 +253,7 @@ func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
 	for t := range s.types {
 		// Who withholds an ACK must show by another type that it lives.
-		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && ack.Withholds(t) {
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && !s.cfg.Policy.Prompt && ack.Withholds(t) {
 			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
 				last = earlier(last, at)
 			}
