@@ -32,10 +32,13 @@ func (c Config) clusters(w http.ResponseWriter, r *http.Request) {
 func writeCluster(w http.ResponseWriter, s endpoints.Status) {
 	cfg := s.Config
 	line := func(fact string, v any) { fmt.Fprintf(w, "%s::%s::%v\n", cfg.Name, fact, v) }
-	line("default_priority::max_connections", cfg.MaxConnections)
-	line("default_priority::max_pending_requests", cfg.MaxPending)
-	line("default_priority::max_requests", cfg.MaxRequests)
-	line("default_priority::max_retries", cfg.MaxRetries)
+	for p := range discovery.Priorities {
+		l := cfg.Limits(p)
+		line(p.String()+"_priority::max_connections", l.Connections)
+		line(p.String()+"_priority::max_pending_requests", l.Pending)
+		line(p.String()+"_priority::max_requests", l.Requests)
+		line(p.String()+"_priority::max_retries", l.Retries)
+	}
 	line("added_via_api", true)
 	line("eds_service_name", cfg.ServiceName)
 	line("lb_policy", cfg.Policy)

@@ -35,6 +35,7 @@ type Load struct {
 	ewma     float64    // seconds
 	at       time.Time  // of ewma; zero until the first sample
 	failedAt time.Time  // of the last failure that counted; zero until the first
+	avoid    time.Time  // until when the endpoint wants to be left alone; may be past
 	inFlight int64
 }
 
@@ -107,13 +108,37 @@ func (l *Load) InFlight() int64 {
 // probably another process.
 func (l *Load) Forget() {
 	l.mu.Lock()
-	l.ewma, l.at, l.failedAt = 0, time.Time{}, time.Time{}
+	l.ewma, l.at, l.failedAt, l.avoid = 0, time.Time{}, time.Time{}, time.Time{}
 	l.mu.Unlock()
 }
 
-// Score is the cost of giving one more request to an endpoint of this weight;
-// less is better.
-func (l *Load) Score(now time.Time, weight uint32) float64 {
+// maxAvoid bounds how long an endpoint may ask not to be asked.
+const maxAvoid = 300 * time.Second
+
+// Avoid takes an endpoint's wish not to be asked for so long (Retry-After, RFC
+// 9110 section 10.2.3), up to 300 s. It is honoured as long as there are others.
+func (l *Load) Avoid(now time.Time, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	l.mu.Lock()
+	l.avoid = now.Add(min(d, maxAvoid))
+	l.mu.Unlock()
+}
+
+// Outlast takes in that an answer has not come after so long: the estimate is
+// at least that. Nothing is said where it is already.
+func (l *Load) Outlast(now time.Time, waited time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.estimate(now); waited.Seconds() > old {
+		l.ewma, l.at = waited.Seconds(), now
+	}
+}
+
+// Score is the cost of giving one more request to an endpoint of this weight,
+// where 1 is the mean; less is better.
+func (l *Load) Score(now time.Time, weight float64) float64 {
 	return l.costs(now, weight).score(seed.Seconds())
 }
 
@@ -121,13 +146,15 @@ func (l *Load) Score(now time.Time, weight uint32) float64 {
 type costs struct {
 	estimate float64
 	asked    bool
-	requests float64 // in flight and one more, by weight
+	avoid    bool
+	// requests are those in flight by weight, and the one to come.
+	requests float64
 }
 
-func (l *Load) costs(now time.Time, weight uint32) costs {
+func (l *Load) costs(now time.Time, weight float64) costs {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return costs{l.estimate(now), !l.at.IsZero(), float64(l.inFlight+1) / float64(max(weight, 1))}
+	return costs{l.estimate(now), !l.at.IsZero(), now.Before(l.avoid), float64(l.inFlight)/weight + 1}
 }
 
 // floor keeps an estimate that has decayed to nothing from hiding the requests in flight.
@@ -141,11 +168,21 @@ func (c costs) score(unasked float64) float64 {
 	return max(c.estimate, floor) * c.requests
 }
 
-// odds is the chance that c should have against o: by the inverse squares of
-// their scores. Equal endpoints share alike, one that is ten times slower gets
-// a hundredth. To take the better one every time would send nearly everything
-// to whichever of two equals was faster by microseconds last.
-func (c costs) odds(o costs) float64 {
+// moves is the chance that a request which was to go to c goes to o instead:
+// none when o is no better, and else one less the inverse square of how much
+// worse c is. An endpoint that is ten times slower keeps a hundredth. To take
+// the better one every time would send nearly everything to whichever of two
+// equals was faster by microseconds last.
+func (c costs) moves(o costs) float64 {
+	if c.avoid != o.avoid {
+		if c.avoid {
+			return 1
+		}
+		return 0
+	}
 	mine, theirs := c.score(o.estimate), o.score(c.estimate)
-	return theirs * theirs / (mine*mine + theirs*theirs)
+	if theirs >= mine {
+		return 0
+	}
+	return 1 - theirs*theirs/(mine*mine)
 }

@@ -2,18 +2,12 @@ package balance
 
 import (
 	"cmp"
-	"fmt"
+	"math"
 	"slices"
 	"sort"
+	"strconv"
 
 	"github.com/cespare/xxhash/v2"
-)
-
-// pointsPerWeight is how many points of the ring an endpoint has for each unit
-// of weight, as long as the ring stays below maxRing.
-const (
-	pointsPerWeight = 100
-	maxRing         = 1 << 16
 )
 
 // ring is a consistent hash ring (Karger et al.): removing an endpoint moves
@@ -22,31 +16,46 @@ type ring []point
 
 type point struct {
 	hash  uint64
-	entry int
+	entry int32
 }
 
-func newRing(in []Entry) ring {
-	total := 0
-	for _, e := range in {
-		total += int(max(e.Weight, 1))
-	}
-	per := max(min(pointsPerWeight, maxRing/total), 1)
+// newRing gives each entry points by its weight, so that the ring of all
+// listed entries, out or not, has MinRing to MaxRing of them: an entry that is
+// ejected, or comes back, changes nobody else's points.
+func newRing(g *group, cfg Config) ring {
+	per := pointsPerWeight(g.listed, cfg)
 	var r ring
-	for i, e := range in {
-		// Weights beyond maxRing would make the ring itself the cost; they are cut.
-		for n := range min(per*int(max(e.Weight, 1)), maxRing) {
-			r = append(r, point{xxhash.Sum64String(fmt.Sprintf("%s_%d", e.Address, n)), i})
+	var text []byte
+	for i, e := range g.members {
+		text = append(e.Address.AppendTo(text[:0]), '_')
+		stem := len(text)
+		for n := range max(int(math.Round(per*g.weight(i))), 1) {
+			text = strconv.AppendInt(text[:stem], int64(n), 10)
+			r = append(r, point{xxhash.Sum64(text), int32(i)})
 		}
 	}
-	slices.SortFunc(r, func(a, b point) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.entry, b.entry)) })
+	slices.SortFunc(r, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), compareKeys(g.members[a.entry], g.members[b.entry]))
+	})
 	return r
+}
+
+// pointsPerWeight rounds up to a whole number of points as long as the ring's bounds allow it.
+func pointsPerWeight(total float64, cfg Config) float64 {
+	per := math.Ceil(float64(cfg.MinRing) / total)
+	return min(per, float64(cfg.MaxRing)/total)
+}
+
+// compareKeys orders entries alike in every process.
+func compareKeys(a, b *Entry) int {
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Identity, b.Identity))
 }
 
 // pick walks clockwise from hash to the first entry that ok accepts, or gives -1.
 func (r ring) pick(hash uint64, ok func(int) bool) int {
 	start := sort.Search(len(r), func(i int) bool { return r[i].hash >= hash })
 	for i := range r {
-		if e := r[(start+i)%len(r)].entry; ok(e) {
+		if e := int(r[(start+i)%len(r)].entry); ok(e) {
 			return e
 		}
 	}
