@@ -56,16 +56,30 @@ func (d *draft) finish(cfg Config, k *group) *group {
 		g.next.Store(rand.Uint64N(uint64(n)))
 	}
 	g.weigh()
+	alike := k != nil && slices.EqualFunc(k.members, g.members, weighAlike) && slices.Equal(k.scales, g.scales)
 	switch cfg.Policy {
 	case RingHash:
-		g.ring = newRing(g, cfg)
+		if alike && k.listed == g.listed {
+			g.ring = k.ring
+		} else {
+			g.ring = newRing(g, cfg)
+		}
 	case Maglev:
-		g.table = newTable(g, cfg.Table)
+		if alike {
+			g.table = k.table
+		} else {
+			g.table = newTable(g, cfg.Table)
+		}
 	case RoundRobin:
 		g.turn = weightedOrder(g.members)
 	case LeastRequest, Random:
 	}
 	return g
+}
+
+// weighAlike tells whether two entries have the same places in a ring or table.
+func weighAlike(a, b *Entry) bool {
+	return a == b || a.EndpointKey == b.EndpointKey && a.Weight == b.Weight
 }
 
 // weight is never 0.
@@ -106,7 +120,7 @@ func (g *group) pick(cfg Config, r Request) int {
 	case RoundRobin:
 		return g.roundRobin(cfg, r)
 	case RingHash:
-		return g.ring.pick(r.Hash, func(j int) bool { return !g.tried(j, r) })
+		return g.ring.pick(r.Hash, func(j int) bool { return g.open(j, r) })
 	case Maglev:
 		return g.fromTable(r)
 	case Random:
@@ -114,6 +128,12 @@ func (g *group) pick(cfg Config, r Request) int {
 	case LeastRequest:
 	}
 	return g.powerOfTwo(cfg, r)
+}
+
+// open tells whether a place in a ring or table can be picked: those of entries that are out are kept.
+func (g *group) open(j int, r Request) bool {
+	out := g.members[j].Out
+	return (out == In || out == Doubted && g.id.kind > degraded) && !g.tried(j, r)
 }
 
 func (g *group) tried(j int, r Request) bool {

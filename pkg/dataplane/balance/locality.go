@@ -4,11 +4,16 @@ package balance
 // weighted load balancing" has it: a locality of which part is out counts for
 // less, once the overprovisioning factor does not make up for that.
 
-// weightOf is the locality's weight by what of it is usable.
+// weightOf is the locality's weight by what of it is usable. In a ring or table
+// an ejected endpoint counts as usable: its keys go to all others, and no
+// locality's weight moves the keys of somebody who is not concerned.
 func (d *draft) weightOf(cfg Config) float64 {
-	part := 1.0
+	part, usable := 1.0, d.usable
+	if cfg.Policy.hashes() {
+		usable = len(d.members)
+	}
 	if d.total > 0 {
-		part = min(1, cfg.Overprovisioning*float64(len(d.members))/float64(d.total))
+		part = min(1, cfg.Overprovisioning*float64(usable)/float64(d.total))
 	}
 	return float64(d.weight) * part
 }
@@ -41,6 +46,7 @@ func gather(cfg Config, drafts []*draft) []*draft {
 			all.members = append(all.members, e)
 			all.scales = append(all.scales, scale)
 		}
+		all.usable += d.usable
 	}
 	if given == 0 {
 		all.scales = nil

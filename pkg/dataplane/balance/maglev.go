@@ -54,20 +54,20 @@ func newTable(g *group, size int) []int32 {
 }
 
 // rehashes is how many other places of the table a request looks at whose
-// first choice was tried, before it goes through the table.
+// first choice is out or was tried, before it goes through the table.
 const rehashes = 16
 
 func (g *group) fromTable(r Request) int {
 	size := uint64(len(g.table))
 	hash := r.Hash
 	for range rehashes {
-		if j := int(g.table[hash%size]); !g.tried(j, r) {
+		if j := int(g.table[hash%size]); g.open(j, r) {
 			return j
 		}
 		hash = mix(hash)
 	}
 	for i := range size {
-		if j := int(g.table[(r.Hash+i)%size]); !g.tried(j, r) {
+		if j := int(g.table[(r.Hash+i)%size]); g.open(j, r) {
 			return j
 		}
 	}

@@ -129,7 +129,7 @@ func New(cfg Config, entries []*Entry, old *Picker) *Picker {
 		b := bucket{}
 		for _, d := range s.drafts {
 			b.groups = append(b.groups, d.finish(p.cfg, known[d.id]))
-			p.usable += len(d.members)
+			p.usable += d.usable
 		}
 		b.upTo = localityShares(p.cfg, s.drafts)
 		whole += s.load

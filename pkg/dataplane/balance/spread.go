@@ -36,6 +36,22 @@ func kindOf(e *Entry) (kind, bool) {
 	return healthy, true
 }
 
+// reserved gives the kind in whose ring or table the places of an entry that
+// is out are kept: so an ejection moves nobody else's keys, and costs no new table.
+func reserved(cfg Config, e *Entry) (kind, bool) {
+	if !cfg.Policy.hashes() || e.Out == In {
+		return 0, false
+	}
+	switch e.Health {
+	case mesh.Healthy:
+		return healthy, true
+	case mesh.Degraded:
+		return degraded, true
+	case mesh.Draining, mesh.Unhealthy:
+	}
+	return 0, false
+}
+
 // place is a locality; empty where localities do not matter.
 type place struct{ region, zone, subZone string }
 
@@ -50,6 +66,8 @@ type groupID struct {
 type draft struct {
 	id      groupID
 	members []*Entry
+	// usable is how many of the members can be picked.
+	usable int
 	// weight is the locality's, total how many entries it lists of any health.
 	weight uint32
 	total  int
@@ -93,16 +111,21 @@ func survey(cfg Config, entries []*Entry) *census {
 				at.totals[where]++
 			}
 		}
-		k, ok := kindOf(e)
-		if !ok {
-			continue
+		join := func(k kind) {
+			id := groupID{e.Priority, k, where}
+			if last == nil || last.id != id {
+				last = at.draft(id, e.LocalityWeight, len(entries))
+			}
+			last.members = append(last.members, e)
 		}
-		at.count[k]++
-		id := groupID{e.Priority, k, where}
-		if last == nil || last.id != id {
-			last = at.draft(id, e.LocalityWeight, len(entries))
+		if k, ok := kindOf(e); ok {
+			at.count[k]++
+			join(k)
+			last.usable++
 		}
-		last.members = append(last.members, e)
+		if k, ok := reserved(cfg, e); ok {
+			join(k)
+		}
 	}
 	slices.SortFunc(c.levels, func(a, b *level) int { return cmp.Compare(a.priority, b.priority) })
 	for _, l := range c.levels {
@@ -151,6 +174,7 @@ func (c *census) spread(cfg Config) []share {
 	loads := distribute(cfg, c.levels)
 	var shares []share
 	add := func(load float64, drafts []*draft) {
+		drafts = slices.DeleteFunc(slices.Clone(drafts), func(d *draft) bool { return d.usable == 0 })
 		if len(drafts) > 0 {
 			shares = append(shares, share{gather(cfg, drafts), load})
 		}
@@ -178,14 +202,17 @@ func (c *census) spread(cfg Config) []share {
 // merged is all of a priority as one draft.
 func merged(l *level) []*draft {
 	all := &draft{id: groupID{l.priority, kinds, place{}}, listed: l.weight}
-	for _, ds := range l.drafts {
+	for k, ds := range l.drafts {
 		for _, d := range ds {
-			all.members = append(all.members, d.members...)
+			for _, e := range d.members {
+				// A reserved place is in its own kind's draft, too.
+				if own, ok := kindOf(e); ok && own == kind(k) {
+					all.members = append(all.members, e)
+				}
+			}
 		}
 	}
-	if len(all.members) == 0 {
-		return nil
-	}
+	all.usable = len(all.members)
 	return []*draft{all}
 }
 

@@ -103,7 +103,7 @@ func TestLocalityWeights(t *testing.T) {
 		want    map[string]float64
 	}{
 		{"all healthy", slices.Concat(fleet(1, 0, 10, 0, 0, at("x", 1)), fleet(50, 0, 2, 0, 0, at("y", 2))), map[string]float64{"x": 1. / 3, "y": 2. / 3}},
-		{"x half out: 70% of its weight", slices.Concat(fleet(1, 0, 5, 0, 5, at("x", 1)), fleet(50, 0, 10, 0, 0, at("y", 2))), map[string]float64{"x": .7 / 2.7, "y": 2 / 2.7}},
+		{"x half unhealthy: 70% of its weight", slices.Concat(fleet(1, 0, 5, 0, 0, at("x", 1)), fleet(30, 0, 5, 0, 0, at("x", 1), health(mesh.Unhealthy)), fleet(50, 0, 10, 0, 0, at("y", 2))), map[string]float64{"x": .7 / 2.7, "y": 2 / 2.7}},
 		{"no weight, no load", slices.Concat(fleet(1, 0, 5, 0, 0, at("x", 0)), fleet(50, 0, 5, 0, 0, at("y", 1))), map[string]float64{"y": 1}},
 		{"no weights at all", slices.Concat(fleet(1, 0, 9, 0, 0, at("x", 0)), fleet(50, 0, 1, 0, 0, at("y", 0))), map[string]float64{"x": .9, "y": .1}},
 	} {
@@ -228,6 +228,38 @@ func TestSlowStart(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// An ejection moves the keys of the ejected endpoint, and nobody else's: also
+// in a Maglev table, which would shuffle others if it were made anew.
+func TestEjectionMovesNobodyElse(t *testing.T) {
+	for _, policy := range []balance.Policy{balance.RingHash, balance.Maglev} {
+		entries := fleet(1, 0, 20, 0, 0)
+		cfg := balance.Config{Policy: policy}
+		before := balance.New(cfg, entries, nil)
+		out := slices.Clone(entries)
+		for _, i := range []int{3, 4} {
+			out[i] = new(*entries[i])
+			out[i].Out = balance.Doubted + balance.Out(i-3)
+		}
+		after := balance.New(cfg, out, before)
+		took := map[*balance.Entry]bool{}
+		for h := range uint64(20_000) {
+			h *= 0x9e3779b97f4a7c15
+			a, b := before.Pick(balance.Request{Hash: h}), after.Pick(balance.Request{Hash: h})
+			switch {
+			case b.Out != balance.In:
+				t.Fatalf("%v: picked one that is out", policy)
+			case a == entries[3] || a == entries[4]:
+				took[b] = true
+			case a != b:
+				t.Fatalf("%v: hash %d moved from %v to %v", policy, h, a.EndpointKey, b.EndpointKey)
+			}
+		}
+		if len(took) < 10 {
+			t.Errorf("%v: the keys of the ejected went to only %d others", policy, len(took))
 		}
 	}
 }
