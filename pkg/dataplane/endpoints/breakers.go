@@ -151,7 +151,10 @@ func (g *gate) Open() bool {
 	c := g.cluster
 	breaker := &c.gauges[discovery.DefaultPriority][Connections]
 	limit := c.limit(discovery.DefaultPriority, Connections)
-	if !(uint64(breaker.active.Load()) < limit || c.closeIdle(limit)) || !breaker.enter(limit) {
+	if uint64(max(breaker.active.Load(), 0)) >= limit {
+		c.closeIdle(limit)
+	}
+	if !breaker.enter(limit) {
 		return false
 	}
 	g.totals.cxActive.Add(1)
@@ -167,7 +170,7 @@ func (g *gate) Closed() {
 
 // closeIdle closes idle connections to any endpoint until there is room: those
 // that one endpoint keeps for later must not shed the requests of another.
-func (c *Cluster) closeIdle(limit uint64) bool {
+func (c *Cluster) closeIdle(limit uint64) {
 	c.mu.Lock()
 	order := c.order
 	c.mu.Unlock()
@@ -178,8 +181,7 @@ func (c *Cluster) closeIdle(limit uint64) bool {
 		}
 		e.upstream.CloseIdle()
 		if uint64(max(active.Load(), 0)) < limit {
-			return true
+			return
 		}
 	}
-	return uint64(max(active.Load(), 0)) < limit
 }
