@@ -73,6 +73,9 @@ func (p *Proxy) assemble() error {
 	p.set = endpoints.New(endpoints.Config{
 		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
 	})
+	if err := p.cfg.Registry.Register(endpoints.NewCollector(p.set)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	p.discovery, err = discovery.New(discovery.Config{
 		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
 		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),

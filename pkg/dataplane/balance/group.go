@@ -62,7 +62,7 @@ func (d *draft) finish(cfg Config, k *group) *group {
 		if alike && k.listed == g.listed {
 			g.ring = k.ring
 		} else {
-			g.ring = newRing(g, cfg)
+			g.ring = newRing(g, cfg, k)
 		}
 	case Maglev:
 		if alike {

@@ -263,3 +263,30 @@ func TestEjectionMovesNobodyElse(t *testing.T) {
 		}
 	}
 }
+
+// A ring that was made from another is the ring that would be made anew.
+func TestRingMadeFromAnother(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := balance.Config{Policy: balance.RingHash}
+		draw := func(name string) []*balance.Entry {
+			ports := rapid.SliceOfNDistinct(rapid.IntRange(1, 12), 1, 12, rapid.ID[int]).Draw(t, name)
+			var all []*balance.Entry
+			for _, p := range ports {
+				all = append(all, entry(p, weight(uint32(rapid.IntRange(1, 2).Draw(t, "weight")))))
+			}
+			return all
+		}
+		p := balance.New(cfg, draw("first"), nil)
+		for range 3 {
+			next := draw("next")
+			p = balance.New(cfg, next, p)
+			anew := balance.New(cfg, next, nil)
+			for range 200 {
+				h := rapid.Uint64().Draw(t, "hash")
+				if a, b := p.Pick(balance.Request{Hash: h}), anew.Pick(balance.Request{Hash: h}); a != b {
+					t.Fatalf("hash %d: %v, made anew %v", h, a.EndpointKey, b.EndpointKey)
+				}
+			}
+		}
+	})
+}
