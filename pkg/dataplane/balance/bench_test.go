@@ -35,6 +35,7 @@ var names = map[balance.Policy]string{
 // reportShare gives what 100 turns of the loop a second take of a core, by the
 // time that the process had of it: the machine may do other work.
 func reportShare(b *testing.B) func() {
+	b.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -14,6 +14,7 @@ import (
 
 // big is a cluster of so many endpoints that dials nothing.
 func big(b *testing.B, n int) (*endpoints.Set, *discovery.Cluster) {
+	b.Helper()
 	w := &world{dead: map[string]bool{}, probes: map[string]int{}}
 	set := endpoints.New(endpoints.Config{Reporter: w, NewUpstream: func(c upstream.Config) upstream.Upstream { return &fake{w: w, cfg: c} }})
 	b.Cleanup(set.Close)
@@ -29,6 +30,7 @@ func big(b *testing.B, n int) (*endpoints.Set, *discovery.Cluster) {
 // reportShare gives what 100 turns of the loop a second take of a core, by the
 // time that the process had of it: the machine may do other work.
 func reportShare(b *testing.B) func() {
+	b.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

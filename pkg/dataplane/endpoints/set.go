@@ -47,6 +47,8 @@ type Set struct {
 	// set once
 	cfg Config
 	log hclog.Logger
+	// fresh makes the context of a goroutine: it outlives the request that begins it.
+	fresh func() (context.Context, context.CancelFunc)
 
 	clusters atomic.Pointer[map[string]*Cluster]
 
@@ -77,6 +79,7 @@ func New(cfg Config) *Set {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	s := &Set{cfg: cfg, log: cfg.Logger.Named("endpoints"), running: map[*context.CancelFunc]struct{}{}}
+	s.fresh = func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }
 	s.clusters.Store(&map[string]*Cluster{})
 	return s
 }
@@ -155,7 +158,7 @@ func (s *Set) start(f func(context.Context)) (stop context.CancelFunc, ok bool) 
 	if s.closed {
 		return nil, false
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := s.fresh()
 	s.running[&cancel] = struct{}{}
 	s.wg.Go(func() {
 		defer func() {
