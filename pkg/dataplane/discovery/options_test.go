@@ -21,7 +21,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-func check(change func(*corev3.HealthCheck)) []*corev3.HealthCheck {
+func checkOf(change func(*corev3.HealthCheck)) []*corev3.HealthCheck {
 	h := &corev3.HealthCheck{
 		Timeout: durationpb.New(time.Second), Interval: durationpb.New(5 * time.Second),
 		HealthChecker: &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: &corev3.HealthCheck_HttpHealthCheck{Path: "/h"}},
@@ -149,12 +149,12 @@ func TestDecodeOptions(t *testing.T) {
 			want: func(c *Cluster) { c.Breakers[0].RetryPercent = 50 },
 		},
 		"HTTP check": {
-			change: func(c *clusterv3.Cluster) { c.HealthChecks = check(func(*corev3.HealthCheck) {}) },
+			change: func(c *clusterv3.Cluster) { c.HealthChecks = checkOf(func(*corev3.HealthCheck) {}) },
 			want:   func(c *Cluster) { c.HealthChecks = []HealthCheck{http} },
 		},
 		"TCP check": {
 			change: func(c *clusterv3.Cluster) {
-				c.HealthChecks = check(func(h *corev3.HealthCheck) {
+				c.HealthChecks = checkOf(func(h *corev3.HealthCheck) {
 					h.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{
 						Send: &corev3.HealthCheck_Payload{Payload: &corev3.HealthCheck_Payload_Text{Text: "50494e47"}},
 					}}
@@ -168,19 +168,19 @@ func TestDecodeOptions(t *testing.T) {
 		},
 		"check without interval": {
 			change: func(c *clusterv3.Cluster) {
-				c.HealthChecks = check(func(h *corev3.HealthCheck) { h.Interval = durationpb.New(0) })
+				c.HealthChecks = checkOf(func(h *corev3.HealthCheck) { h.Interval = durationpb.New(0) })
 			},
 			err: "health_checks[0]",
 		},
 		"check of no kind": {
 			change: func(c *clusterv3.Cluster) {
-				c.HealthChecks = check(func(h *corev3.HealthCheck) { h.HealthChecker = nil })
+				c.HealthChecks = checkOf(func(h *corev3.HealthCheck) { h.HealthChecker = nil })
 			},
 			err: "only http, tcp and grpc",
 		},
 		"check with a text that is no hexadecimal": {
 			change: func(c *clusterv3.Cluster) {
-				c.HealthChecks = check(func(h *corev3.HealthCheck) {
+				c.HealthChecks = checkOf(func(h *corev3.HealthCheck) {
 					h.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{
 						Send: &corev3.HealthCheck_Payload{Payload: &corev3.HealthCheck_Payload_Text{Text: "PING"}},
 					}}
