@@ -47,8 +47,6 @@ type Set struct {
 	// set once
 	cfg Config
 	log hclog.Logger
-	// fresh makes the context of a goroutine: it outlives the request that begins it.
-	fresh func() (context.Context, context.CancelFunc)
 
 	clusters atomic.Pointer[map[string]*Cluster]
 
@@ -79,7 +77,6 @@ func New(cfg Config) *Set {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	s := &Set{cfg: cfg, log: cfg.Logger.Named("endpoints"), running: map[*context.CancelFunc]struct{}{}}
-	s.fresh = func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }
 	s.clusters.Store(&map[string]*Cluster{})
 	return s
 }
@@ -151,14 +148,16 @@ func (s *Set) Close() {
 }
 
 // start runs f in a goroutine that Close ends and waits for. It gives what
-// ends it earlier, and false after Close.
+// ends it earlier, and false after Close. The goroutine outlives the request that begins it.
+//
+//nolint:contextcheck // so its context is its own
 func (s *Set) start(f func(context.Context)) (stop context.CancelFunc, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, false
 	}
-	ctx, cancel := s.fresh()
+	ctx, cancel := context.WithCancel(context.Background())
 	s.running[&cancel] = struct{}{}
 	s.wg.Go(func() {
 		defer func() {
