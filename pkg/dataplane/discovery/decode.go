@@ -145,7 +145,7 @@ func (p *clusterPart) readHTTP2(c *clusterv3.Cluster) error {
 
 // readOptions reads what is ours in the cluster's metadata; a field of another type counts as not there.
 func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
-	fields := c.GetMetadata().GetFilterMetadata()[metadataName].GetFields()
-	p.base.CloseOnEjection = fields["close_on_ejection"].GetBoolValue()
-	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
+	fields := c.GetMetadata().GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
+	p.base.CloseOnEjection = fields[mesh.CloseOnEjectionKey].GetBoolValue()
+	p.base.CloseOnOverload = fields[mesh.CloseOnOverloadKey].GetBoolValue()
 }
