@@ -51,6 +51,8 @@ type Config struct {
 	DiscoveryTimeout time.Duration
 	// FailFast is how long requests wait for a cluster without usable endpoint (3 s).
 	FailFast time.Duration
+	// FailFastInbound is the same for requests to the application behind the proxy (1 s).
+	FailFastInbound time.Duration
 	// DisableRefresh switches the way back to the control plane off: for tests that must fail without it.
 	DisableRefresh bool
 

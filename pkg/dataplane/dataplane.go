@@ -72,8 +72,11 @@ func (p *Proxy) assemble() error {
 	p.tracker = proxy.NewTracker(metrics)
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
-		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
+		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
 	})
+	if err := p.cfg.Registry.Register(endpoints.NewCollector(p.set)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	p.discovery, err = discovery.New(discovery.Config{
 		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
 		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),

@@ -46,5 +46,10 @@ type Endpoint struct {
 	// Priority is 0 for the first choice.
 	Priority     uint32
 	Region, Zone string
-	Hostname     string
+	// SubZone is the finest part of a locality; most clusters have none.
+	SubZone string
+	// LocalityWeight is the weight of the locality among those of its priority
+	// (load_balancing_weight of LocalityLbEndpoints); 0 for none given.
+	LocalityWeight uint32
+	Hostname       string
 }

@@ -10,4 +10,11 @@ const (
 	// under which the data plane gives the number of dials that failed, since the
 	// standard fields count them by locality only.
 	ConnectFailuresKey = "connect_failures"
+	// MetadataNamespace is the key of a cluster's filter_metadata under which what
+	// xDS has no field for stands.
+	MetadataNamespace = "freshmesh.dev"
+	// CloseOnEjectionKey and CloseOnOverloadKey are booleans there: whether an
+	// ejection, and a limit lowered below what is active, close what is established.
+	CloseOnEjectionKey = "close_on_ejection"
+	CloseOnOverloadKey = "close_on_overload"
 )

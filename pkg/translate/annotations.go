@@ -20,17 +20,25 @@ type settings struct {
 	policy                                  string
 	connectTimeout                          time.Duration
 	maxConnections, maxPending, maxRequests *uint32
-	outlier                                 *outlier
-	retry                                   *retry
-	opaque, skip                            map[uint16]bool
+	maxRetries                              *uint32
+	slowStart                               *slowStart
+	// panicThreshold is in percent; 0 for no panic.
+	panicThreshold float64
+	closing        closing
+	healthCheck    *healthCheck
+	outlier        *outlier
+	retry          *retry
+	opaque, skip   map[uint16]bool
 	// drain is 0 when not said.
 	drain time.Duration
 }
 
 // outlier is outlier detection that is on; zero fields are the clients' defaults.
 type outlier struct {
-	consecutive5xx, consecutiveGateway, maxEjectionPercent uint32
-	interval, baseEjectionTime                             time.Duration
+	consecutive5xx, consecutiveGateway, consecutiveLocal, maxEjectionPercent uint32
+	successRateHosts, successRateRequests, successRateStdev                  uint32
+	interval, baseEjectionTime, maxEjectionTime                              time.Duration
+	splitLocal                                                               bool
 }
 
 type retry struct {
@@ -65,6 +73,26 @@ var annotations = map[string]setting{
 	},
 	"max-requests": func(s *settings, _ *mesh.Service, text string) (err error) {
 		s.maxRequests, err = limit(text)
+		return err
+	},
+	"max-retries": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.maxRetries, err = limit(text)
+		return err
+	},
+	"slow-start": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.slowStart, err = parseSlowStart(text)
+		return err
+	},
+	"panic-threshold": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.panicThreshold, err = decimal(text, 0, 100)
+		return err
+	},
+	"close-established": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.closing, err = parseClosing(text)
+		return err
+	},
+	"health-check": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.healthCheck, err = parseHealthCheck(text)
 		return err
 	},
 	"drain": func(s *settings, _ *mesh.Service, text string) (err error) {
@@ -106,6 +134,15 @@ func readSettings(svc *mesh.Service, report func(field, reason string)) settings
 		if err := read(&s, svc, svc.Annotations[name]); err != nil {
 			report(field, err.Error())
 		}
+	}
+	if s.slowStart != nil && !slowStarts(s.policy) {
+		report("metadata.annotations[freshmesh.dev/slow-start]", "lb-policy "+s.policy+" knows no slow start")
+		s.slowStart = nil
+	}
+	if s.healthCheck != nil && s.healthCheck.kind == "grpc" &&
+		!slices.ContainsFunc(svc.Ports, func(p mesh.ServicePort) bool { return protocolOf(p, &s).http2 }) {
+		report("metadata.annotations[freshmesh.dev/health-check]", "grpc needs a port that speaks HTTP/2 (appProtocol grpc or kubernetes.io/h2c)")
+		s.healthCheck = nil
 	}
 	return s
 }
@@ -164,6 +201,21 @@ func parseOutlier(text string) (*outlier, error) {
 			o.consecutive5xx, err = count(value, 1_000_000)
 		case "consecutive-gateway-failure":
 			o.consecutiveGateway, err = count(value, 1_000_000)
+		case "consecutive-local-origin-failure":
+			o.consecutiveLocal, err = count(value, 1_000_000)
+		case "success-rate-minimum-hosts":
+			o.successRateHosts, err = count(value, 1_000_000)
+		case "success-rate-request-volume":
+			o.successRateRequests, err = count(value, 1_000_000)
+		case "success-rate-stdev-factor":
+			o.successRateStdev, err = count(value, 1_000_000)
+		case "max-ejection-time":
+			o.maxEjectionTime, err = duration(value, 0)
+		case "split-local-origin":
+			o.splitLocal, err = strconv.ParseBool(value)
+			if err != nil {
+				err = fmt.Errorf("%q is neither true nor false", value)
+			}
 		case "max-ejection-percent":
 			o.maxEjectionPercent, err = count(value, 100)
 		case "interval":

@@ -13,11 +13,12 @@ func TestAnyAnnotation(t *testing.T) {
 	texts := rapid.OneOf(
 		rapid.String(),
 		rapid.StringMatching(`-?[0-9]{0,12}(ms|s|h)?`),
+		rapid.StringMatching(`(http=/[a-z]{0,3}|tcp|grpc(=[a-z.]{0,5})?|window=[1-9]s|ejection|overload)(, ?(interval=1s|healthy=[0-9]|aggression=[0-9.]{1,3}|overload))?`),
 		rapid.StringMatching(`(on|off|consecutive-5xx|interval|on=5xx|attempts|http|8080)(=[0-9]{0,3}(s|%|\|5xx)?)?(, ?(on=unavailable|attempts=3|interval=1s))?`),
 	)
 	all := []string{
 		"lb-policy", "connect-timeout", "max-connections", "max-pending", "max-requests", "outlier", "retry",
-		"opaque-ports", "skip-ports", "drain", "unknown",
+		"opaque-ports", "skip-ports", "drain", "max-retries", "slow-start", "panic-threshold", "close-established", "health-check", "unknown",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		name := pick(t, all)

@@ -30,9 +30,6 @@ const (
 	policyMaglev       = "maglev"
 )
 
-// metadataNamespace is where metadata of ours stands.
-const metadataNamespace = "freshmesh.dev"
-
 // ringHash names its hash function: gRPC refuses the default one, which is the same.
 var ringHash = &ring_hashv3.RingHash{HashFunction: ring_hashv3.RingHash_XX_HASH}
 
@@ -87,12 +84,13 @@ func clusterOf(t target, p protocol, s *settings, hosts []dnsHost) made {
 		Name:                t.name(),
 		AltStatName:         t.statName(),
 		ConnectTimeout:      durationpb.New(s.connectTimeout),
-		LoadBalancingPolicy: policies[s.policy],
+		LoadBalancingPolicy: s.balancing(),
 		// DRAINING counts as unhealthy, so Envoy's default of 50% would send
 		// requests to terminating pods in the middle of a rolling update.
-		CommonLbConfig:   &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
+		CommonLbConfig:   &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: s.panicThreshold}},
 		CircuitBreakers:  s.breakers(),
 		OutlierDetection: s.outlier.proto(),
+		HealthChecks:     s.healthCheck.proto(p.http2),
 		Metadata:         s.metadata(t.port, p),
 	}
 	if p.http2 {
@@ -144,13 +142,14 @@ func ads() *corev3.ConfigSource {
 
 // breakers are nil when the service says nothing: clients have defaults.
 func (s *settings) breakers() *clusterv3.CircuitBreakers {
-	if s.maxConnections == nil && s.maxPending == nil && s.maxRequests == nil {
+	if s.maxConnections == nil && s.maxPending == nil && s.maxRequests == nil && s.maxRetries == nil {
 		return nil
 	}
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 		MaxConnections:     wrap(s.maxConnections),
 		MaxPendingRequests: wrap(s.maxPending),
 		MaxRequests:        wrap(s.maxRequests),
+		MaxRetries:         wrap(s.maxRetries),
 	}}}
 }
 
@@ -169,8 +168,16 @@ func (o *outlier) proto() *clusterv3.OutlierDetection {
 		Consecutive_5Xx:           said(o.consecutive5xx),
 		ConsecutiveGatewayFailure: said(o.consecutiveGateway),
 		MaxEjectionPercent:        said(o.maxEjectionPercent),
-		Interval:                  saidDuration(o.interval),
-		BaseEjectionTime:          saidDuration(o.baseEjectionTime),
+
+		ConsecutiveLocalOriginFailure:  said(o.consecutiveLocal),
+		SuccessRateMinimumHosts:        said(o.successRateHosts),
+		SuccessRateRequestVolume:       said(o.successRateRequests),
+		SuccessRateStdevFactor:         said(o.successRateStdev),
+		MaxEjectionTime:                saidDuration(o.maxEjectionTime),
+		SplitExternalLocalOriginErrors: o.splitLocal,
+
+		Interval:         saidDuration(o.interval),
+		BaseEjectionTime: saidDuration(o.baseEjectionTime),
 		// Envoy only records gateway failures unless it is told to act on them.
 		EnforcingConsecutiveGatewayFailure: saidIf(o.consecutiveGateway > 0, 100),
 	}
@@ -204,8 +211,14 @@ func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	if s.drain > 0 {
 		fields["drain"] = structpb.NewStringValue(s.drain.String())
 	}
+	if s.closing.onEjection {
+		fields[mesh.CloseOnEjectionKey] = structpb.NewBoolValue(true)
+	}
+	if s.closing.onOverload {
+		fields[mesh.CloseOnOverloadKey] = structpb.NewBoolValue(true)
+	}
 	if len(fields) == 0 {
 		return nil
 	}
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: fields}}}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{mesh.MetadataNamespace: {Fields: fields}}}
 }

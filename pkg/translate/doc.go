@@ -69,13 +69,23 @@
 //	max-connections, max-pending, max-requests
 //	                 number (clients' defaults). 0 is taken at its word: max-requests "0" makes
 //	                 every client refuse every request, which is how a service is closed
+//	max-retries      number: retries that are active at a time (clients' defaults)
 //	outlier          "on", "off" (default), or a list of consecutive-5xx=N, consecutive-gateway-failure=N,
-//	                 interval=D, base-ejection-time=D, max-ejection-percent=N
+//	                 consecutive-local-origin-failure=N, split-local-origin=true|false, interval=D,
+//	                 base-ejection-time=D, max-ejection-time=D, max-ejection-percent=N,
+//	                 success-rate-minimum-hosts=N, success-rate-request-volume=N, success-rate-stdev-factor=N (thousandths)
+//	health-check     http=/PATH, tcp, grpc or grpc=SERVICE, and then interval=D (10s), timeout=D (1s),
+//	                 unhealthy=N (3), healthy=N (2); grpc checks only ports that speak HTTP/2
+//	slow-start       window=D, and aggression=X, min-weight-percent=X; for least-request and round-robin
+//	panic-threshold  percentage 0..100 of healthy endpoints below which all are used (0: never)
+//	close-established
+//	                 list of ejection, overload: what also closes requests and connections that are
+//	                 established (cluster metadata close_on_ejection, close_on_overload; our data plane only)
 //	retry            "off" (default), or a list of on=A|B, attempts=N (1), per-try-timeout=D
 //	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
 //	skip-ports       list of ports that a proxy never touches (cluster metadata skip)
 //	drain            duration: how long an endpoint that leaves is drained (cluster metadata drain)
 //
 // What xDS has no field for is in the cluster's filter_metadata["freshmesh.dev"]:
-// opaque (bool), skip (bool), drain (duration as text).
+// opaque (bool), skip (bool), drain (duration as text), close_on_ejection (bool), close_on_overload (bool).
 package translate

@@ -45,8 +45,9 @@ var rules = []rule{
 	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/barrier", may: []string{"pkg/drain/drainv1"}},
 	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}},
+	{path: "pkg/dataplane/health", may: []string{"pkg/mesh", "pkg/dataplane/discovery"}},
 	{path: "pkg/dataplane/endpoints", may: []string{
-		"pkg/mesh", "pkg/dataplane/balance", "pkg/dataplane/discovery", "pkg/dataplane/upstream",
+		"pkg/mesh", "pkg/dataplane/balance", "pkg/dataplane/discovery", "pkg/dataplane/health", "pkg/dataplane/upstream",
 	}},
 	{path: "pkg/dataplane/proxy", may: []string{
 		"pkg/mesh", "pkg/dataplane/discovery", "pkg/dataplane/endpoints", "pkg/dataplane/upstream",

@@ -14,13 +14,13 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-func entry(port int, change ...func(*balance.Entry)) balance.Entry {
-	e := balance.Entry{
+func entry(port int, change ...func(*balance.Entry)) *balance.Entry {
+	e := &balance.Entry{
 		Endpoint: mesh.Endpoint{EndpointKey: mesh.EndpointKey{Address: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(port))}, Weight: 1},
 		Load:     new(balance.Load),
 	}
 	for _, f := range change {
-		f(&e)
+		f(e)
 	}
 	return e
 }
@@ -28,36 +28,44 @@ func entry(port int, change ...func(*balance.Entry)) balance.Entry {
 func health(h mesh.Health) func(*balance.Entry) { return func(e *balance.Entry) { e.Health = h } }
 func priority(p uint32) func(*balance.Entry)    { return func(e *balance.Entry) { e.Priority = p } }
 func weight(w uint32) func(*balance.Entry)      { return func(e *balance.Entry) { e.Weight = w } }
-func ejected(e *balance.Entry)                  { e.Ejected = true }
+func ejected(e *balance.Entry)                  { e.Out = balance.Gone }
+
+func doubted(e *balance.Entry) { e.Out = balance.Doubted }
+
+func least(entries []*balance.Entry) *balance.Picker {
+	return balance.New(balance.Config{}, entries, nil)
+}
 
 func TestWhoIsPicked(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		entries []balance.Entry
+		entries []*balance.Entry
 		// want is the ports in the order in which retries reach their tiers.
 		want [][]uint16
 	}{
 		{"none", nil, nil},
-		{"healthy before degraded", []balance.Entry{entry(1, health(mesh.Degraded)), entry(2), entry(3)}, [][]uint16{{2, 3}, {1}}},
-		{"draining and unhealthy never", []balance.Entry{entry(1, health(mesh.Draining)), entry(2, health(mesh.Unhealthy))}, nil},
-		{"ejected never", []balance.Entry{entry(1, ejected), entry(2)}, [][]uint16{{2}}},
-		{"next priority last", []balance.Entry{entry(1, priority(1)), entry(2, health(mesh.Degraded)), entry(3, ejected)}, [][]uint16{{2}, {1}}},
+		{"healthy before degraded", []*balance.Entry{entry(1, health(mesh.Degraded)), entry(2), entry(3), entry(4)}, [][]uint16{{2, 3, 4}, {1}}},
+		{"draining and unhealthy never", []*balance.Entry{entry(1, health(mesh.Draining)), entry(2, health(mesh.Unhealthy))}, nil},
+		{"ejected never", []*balance.Entry{entry(1, ejected), entry(2)}, [][]uint16{{2}}},
+		{"doubted not while there are others", []*balance.Entry{entry(1, doubted), entry(2)}, [][]uint16{{2}}},
+		{"doubted before nothing", []*balance.Entry{entry(1, doubted), entry(2, ejected), entry(3, health(mesh.Draining), doubted)}, [][]uint16{{1}}},
+		{"degraded after the healthy of the next priority", []*balance.Entry{entry(1, priority(1)), entry(2, health(mesh.Degraded)), entry(3, ejected)}, [][]uint16{{1}, {2}}},
 	} {
-		for _, policy := range []balance.Policy{balance.LeastRequest, balance.RoundRobin, balance.Random, balance.RingHash} {
+		for _, policy := range []balance.Policy{balance.LeastRequest, balance.RoundRobin, balance.Random, balance.RingHash, balance.Maglev} {
 			t.Run(fmt.Sprint(c.name, policy), func(t *testing.T) {
-				p := balance.New(policy, c.entries)
+				p := balance.New(balance.Config{Policy: policy}, c.entries, nil)
 				var tried []mesh.EndpointKey
 				for i, tier := range c.want {
 					for range tier {
-						key, ok := p.Pick(balance.Request{Now: time.Now(), Tried: tried, Hash: rand.Uint64()})
-						if !ok || !slices.Contains(tier, key.Address.Port()) {
-							t.Fatalf("tier %d: picked %v, want one of %v", i, key, tier)
+						e := p.Pick(balance.Request{Now: time.Now(), Tried: tried, Hash: rand.Uint64()})
+						if e == nil || !slices.Contains(tier, e.Address.Port()) {
+							t.Fatalf("tier %d: picked %+v, want one of %v", i, e, tier)
 						}
-						tried = append(tried, key)
+						tried = append(tried, e.EndpointKey)
 					}
 				}
-				if key, ok := p.Pick(balance.Request{Now: time.Now(), Tried: tried}); ok {
-					t.Errorf("then picked %v", key)
+				if e := p.Pick(balance.Request{Now: time.Now(), Tried: tried}); e != nil {
+					t.Errorf("then picked %+v", e)
 				}
 				if p.Usable() != len(tried) {
 					t.Errorf("usable %d, want %d", p.Usable(), len(tried))
@@ -69,7 +77,7 @@ func TestWhoIsPicked(t *testing.T) {
 
 // simulation runs requests through a picker in simulated time, one that
 // arrives every gap; latency gives how long an endpoint takes.
-func simulation(p *balance.Picker, entries []balance.Entry, length, gap time.Duration, latency func(port uint16, at time.Duration) time.Duration) map[uint16]int {
+func simulation(p *balance.Picker, entries []*balance.Entry, length, gap time.Duration, latency func(port uint16, at time.Duration) time.Duration) map[uint16]int {
 	type running struct {
 		ends time.Duration
 		took time.Duration
@@ -91,8 +99,7 @@ func simulation(p *balance.Picker, entries []balance.Entry, length, gap time.Dur
 			f.load.End()
 			return true
 		})
-		key, _ := p.Pick(balance.Request{Now: start.Add(at)})
-		port := key.Address.Port()
+		port := p.Pick(balance.Request{Now: start.Add(at)}).Address.Port()
 		counts[port]++
 		loads[port].Begin()
 		took := latency(port, at)
@@ -102,8 +109,8 @@ func simulation(p *balance.Picker, entries []balance.Entry, length, gap time.Dur
 }
 
 func TestSlowEndpointGetsLess(t *testing.T) {
-	entries := []balance.Entry{entry(1), entry(2), entry(3)}
-	counts := simulation(balance.New(balance.LeastRequest, entries), entries, time.Minute, 5*time.Millisecond,
+	entries := []*balance.Entry{entry(1), entry(2), entry(3)}
+	counts := simulation(least(entries), entries, time.Minute, 5*time.Millisecond,
 		func(port uint16, _ time.Duration) time.Duration {
 			if port == 1 {
 				return 100 * time.Millisecond
@@ -144,8 +151,8 @@ func TestBurstOfFailuresCountsOnce(t *testing.T) {
 // Requests one after another to two equal endpoints: the one that happened to be
 // faster by microseconds must not get nearly all of them.
 func TestEqualEndpointsShare(t *testing.T) {
-	entries := []balance.Entry{entry(1), entry(2)}
-	counts := simulation(balance.New(balance.LeastRequest, entries), entries, 10*time.Second, 10*time.Millisecond,
+	entries := []*balance.Entry{entry(1), entry(2)}
+	counts := simulation(least(entries), entries, 10*time.Second, 10*time.Millisecond,
 		func(port uint16, at time.Duration) time.Duration {
 			return 300*time.Microsecond + time.Duration(port)*20*time.Microsecond + at%7*time.Microsecond
 		})
@@ -155,9 +162,9 @@ func TestEqualEndpointsShare(t *testing.T) {
 }
 
 func TestRecoveredEndpointIsUsedAgain(t *testing.T) {
-	entries := []balance.Entry{entry(1), entry(2)}
+	entries := []*balance.Entry{entry(1), entry(2)}
 	late := 0
-	simulation(balance.New(balance.LeastRequest, entries), entries, 2*time.Minute, 5*time.Millisecond,
+	simulation(least(entries), entries, 2*time.Minute, 5*time.Millisecond,
 		func(port uint16, at time.Duration) time.Duration {
 			if port == 1 && at < 10*time.Second {
 				return 2 * time.Second
@@ -174,12 +181,12 @@ func TestRecoveredEndpointIsUsedAgain(t *testing.T) {
 }
 
 func TestNewEndpointIsUsedAtOnce(t *testing.T) {
-	entries := []balance.Entry{entry(1), entry(2)}
+	entries := []*balance.Entry{entry(1), entry(2)}
 	now := time.Unix(1e9, 0)
 	entries[0].Load.Begin()
 	entries[0].Load.Observe(now, 200*time.Microsecond, true)
 	entries[0].Load.End()
-	counts := simulation(balance.New(balance.LeastRequest, entries), entries, time.Second, time.Millisecond,
+	counts := simulation(least(entries), entries, time.Second, time.Millisecond,
 		func(uint16, time.Duration) time.Duration { return 200 * time.Microsecond })
 	if counts[2] < 300 {
 		t.Errorf("new endpoint got %d of 1000", counts[2])
@@ -210,24 +217,23 @@ func TestLoad(t *testing.T) {
 	if got := f.EWMA(now); got < 90*time.Millisecond {
 		t.Errorf("a failure gives %s", got)
 	}
-	// In flight and weight: score = ewma × (in flight + 1) / weight.
+	// In flight and weight: score = ewma × (in flight / weight + 1).
 	one := f.Score(now, 1)
 	f.Begin()
 	if two := f.Score(now, 1); two != 2*one {
 		t.Errorf("one in flight: %v, want %v", two, 2*one)
 	}
-	if half := f.Score(now, 4); half != one/2 {
-		t.Errorf("one in flight, weight 4: %v, want %v", half, one/2)
+	if light := f.Score(now, 4); light != one*1.25 {
+		t.Errorf("one in flight, weight 4: %v, want %v", light, one*1.25)
 	}
 }
 
 func TestRoundRobinByWeight(t *testing.T) {
-	entries := []balance.Entry{entry(1, weight(1)), entry(2, weight(2)), entry(3, weight(3))}
-	p := balance.New(balance.RoundRobin, entries)
+	entries := []*balance.Entry{entry(1, weight(1)), entry(2, weight(2)), entry(3, weight(3))}
+	p := balance.New(balance.Config{Policy: balance.RoundRobin}, entries, nil)
 	counts, last, most, run := map[uint16]int{}, uint16(0), 0, 0
 	for range 600 {
-		key, _ := p.Pick(balance.Request{})
-		port := key.Address.Port()
+		port := p.Pick(balance.Request{}).Address.Port()
 		counts[port]++
 		if run++; port != last {
 			last, run = port, 1
@@ -243,20 +249,21 @@ func TestRingMovesLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(t, "endpoints")
 		gone := rapid.IntRange(0, n-1).Draw(t, "gone")
-		var entries []balance.Entry
+		var entries []*balance.Entry
 		for i := range n {
 			entries = append(entries, entry(i+1, weight(uint32(rapid.IntRange(1, 5).Draw(t, "weight")))))
 		}
-		before := balance.New(balance.RingHash, entries)
-		entries[gone].Ejected = true
-		after := balance.New(balance.RingHash, entries)
+		cfg := balance.Config{Policy: balance.RingHash}
+		before := balance.New(cfg, entries, nil)
+		left := slices.Clone(entries)
+		left[gone] = new(*entries[gone])
+		left[gone].Out = balance.Gone
+		after := balance.New(cfg, left, before)
 		for range 50 {
 			h := rapid.Uint64().Draw(t, "hash")
-			a, _ := before.Pick(balance.Request{Hash: h})
-			b, _ := after.Pick(balance.Request{Hash: h})
-			// Weights change how many points each has only when the total nears the limit.
-			if a != b && a != entries[gone].EndpointKey {
-				t.Fatalf("hash %d moved from %v to %v", h, a, b)
+			a, b := before.Pick(balance.Request{Hash: h}), after.Pick(balance.Request{Hash: h})
+			if a != b && a != entries[gone] {
+				t.Fatalf("hash %d moved from %v to %v", h, a.EndpointKey, b.EndpointKey)
 			}
 		}
 	})

@@ -3,25 +3,40 @@ package balance
 import (
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// Entry is an endpoint to choose from.
+// Out tells why an endpoint is out, whatever its health.
+type Out uint8
+
+// The ways of being out.
+const (
+	// In is not out.
+	In Out = iota
+	// Doubted endpoints answer badly; they are used when nothing else is usable.
+	Doubted
+	// Gone endpoints cannot be reached; they are never picked.
+	Gone
+)
+
+// Entry is an endpoint to choose from. It must not be changed once a picker has it.
 type Entry struct {
 	mesh.Endpoint
 	// Load is never nil and belongs to the endpoint, not to the picker.
 	Load *Load
-	// Ejected takes the endpoint out, whatever its health.
-	Ejected bool
+	Out  Out
+	// Since is when the endpoint became usable, for slow start; zero for long ago.
+	Since time.Time
+	// Owner is whatever the caller wants back with a pick; may be nil.
+	Owner any
 }
 
 // Request is what a pick depends on.
 type Request struct {
 	Now time.Time
-	// Hash chooses the endpoint of a ring; other policies ignore it.
+	// Hash chooses the endpoint of a ring or table; other policies ignore it.
 	Hash uint64
 	// Tried are the endpoints that this request has been to; they are not
 	// picked again. May be nil.
@@ -37,150 +52,160 @@ const (
 	RoundRobin
 	Random
 	RingHash
+	Maglev
 )
+
+func (p Policy) hashes() bool { return p == RingHash || p == Maglev }
+
+// Config is how a Picker chooses. Zero fields take the defaults given; it is comparable.
+type Config struct {
+	Policy Policy
+	// MinRing and MaxRing bound the points of the ring of RingHash (1,024 and 8,388,608).
+	MinRing, MaxRing int
+	// Table is the size of the table of Maglev, a prime (65,537).
+	Table int
+	// LocalityWeighted shares the load of a priority among its localities by their weights.
+	LocalityWeighted bool
+	// Overprovisioning is by how much the healthy part of a priority or locality is multiplied (1.4).
+	Overprovisioning float64
+	// Panic is the part of usable endpoints, 0 to 1, below which all of a
+	// priority are used, UNHEALTHY ones too, unless all priorities together
+	// can take the whole load; 0 for never.
+	Panic     float64
+	SlowStart SlowStart
+}
+
+// The defaults of Config.
+const (
+	DefaultMinRing          = 1024
+	DefaultMaxRing          = 1 << 23
+	DefaultTable            = 65537
+	DefaultOverprovisioning = 1.4
+)
+
+func (c Config) complete() Config {
+	if c.MinRing <= 0 {
+		c.MinRing = DefaultMinRing
+	}
+	if c.MaxRing <= 0 {
+		c.MaxRing = DefaultMaxRing
+	}
+	if c.Table <= 0 {
+		c.Table = DefaultTable
+	}
+	if c.Overprovisioning <= 0 {
+		c.Overprovisioning = DefaultOverprovisioning
+	}
+	c.SlowStart = c.SlowStart.complete()
+	return c
+}
 
 // Picker chooses. Immutable but for the position of round robin; safe for concurrent use.
 type Picker struct {
-	policy Policy
-	// tiers are the usable entries, best first; none is empty.
-	tiers []tier
+	cfg Config
+	// buckets are the usable entries in the order in which a request that has
+	// tried one goes on to the next; none is empty.
+	buckets []bucket
+	// upTo[i] is the part of the load that goes to buckets[:i+1].
+	upTo   []float64
+	usable int
 }
 
-type tier struct {
-	entries []Entry
-	ring    ring
-	// turn is the weighted order of round robin, as indices into entries.
-	turn []int
-	next *atomic.Uint64
+// bucket is the entries of one priority and health.
+type bucket struct {
+	// groups are its localities, or one for all of them.
+	groups []*group
+	// upTo[i] is the part of the bucket's load that goes to groups[:i+1]; nil with one group.
+	upTo []float64
 }
 
-// New makes a picker over the usable entries. Within a priority the HEALTHY
-// come before the DEGRADED; a later priority is used only when an earlier one
-// has no usable endpoint (or a request has tried them all). DRAINING,
-// UNHEALTHY and ejected endpoints are never picked. entries is not kept.
-func New(policy Policy, entries []Entry) *Picker {
-	p := &Picker{policy: policy}
-	for _, priority := range priorities(entries) {
-		for _, health := range []mesh.Health{mesh.Healthy, mesh.Degraded} {
-			var in []Entry
-			for _, e := range entries {
-				if e.Priority == priority && e.Health == health && !e.Ejected {
-					in = append(in, e)
-				}
-			}
-			if len(in) > 0 {
-				p.tiers = append(p.tiers, newTier(policy, in))
-			}
+// New makes a picker. Entries that are the same pointers as in old, which may
+// be nil, are kept with what was made of them. entries is not kept.
+func New(cfg Config, entries []*Entry, old *Picker) *Picker {
+	p := &Picker{cfg: cfg.complete()}
+	known := groupsOf(old, p.cfg)
+	whole := 0.0
+	for _, s := range survey(p.cfg, entries).spread(p.cfg) {
+		b := bucket{}
+		for _, d := range s.drafts {
+			b.groups = append(b.groups, d.finish(p.cfg, known[d.id]))
+			p.usable += d.usable
 		}
+		b.upTo = localityShares(p.cfg, s.drafts)
+		whole += s.load
+		p.buckets = append(p.buckets, b)
+		p.upTo = append(p.upTo, whole)
 	}
 	return p
 }
 
-func newTier(policy Policy, in []Entry) tier {
-	t := tier{entries: in, next: new(atomic.Uint64)}
-	switch policy {
-	case RingHash:
-		t.ring = newRing(in)
-	case RoundRobin:
-		t.turn = weightedOrder(in)
-		t.next.Store(rand.Uint64N(uint64(len(t.turn))))
-	case LeastRequest, Random:
-	}
-	return t
-}
-
-func priorities(entries []Entry) []uint32 {
-	var all []uint32
-	for _, e := range entries {
-		all = append(all, e.Priority)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // Usable is how many endpoints can be picked.
-func (p *Picker) Usable() int {
-	n := 0
-	for _, t := range p.tiers {
-		n += len(t.entries)
-	}
-	return n
-}
+func (p *Picker) Usable() int { return p.usable }
 
-// Pick gives the key of an endpoint, and false when every usable one has been tried.
-func (p *Picker) Pick(r Request) (mesh.EndpointKey, bool) {
-	for i := range p.tiers {
-		if j := p.tiers[i].pick(p.policy, r); j >= 0 {
-			return p.tiers[i].entries[j].EndpointKey, true
+// Pick gives an entry, and nil when every usable one has been tried.
+func (p *Picker) Pick(r Request) *Entry {
+	if len(p.buckets) == 0 {
+		return nil
+	}
+	u, v := 0.0, 0.0
+	if len(p.buckets) > 1 || len(p.buckets[0].groups) > 1 {
+		u, v = rand.Float64(), rand.Float64()
+		if p.cfg.Policy.hashes() {
+			// The same hash stays with the same priority; it says nothing of the point of the ring.
+			u = unit(r.Hash)
 		}
 	}
-	return mesh.EndpointKey{}, false
-}
-
-// pick gives an index into entries, or -1.
-func (t *tier) pick(policy Policy, r Request) int {
-	switch policy {
-	case RoundRobin:
-		start := t.next.Add(1)
-		for i := range t.turn {
-			if j := t.turn[(start+uint64(i))%uint64(len(t.turn))]; !t.tried(j, r) {
-				return j
-			}
-		}
-		return -1
-	case RingHash:
-		return t.ring.pick(r.Hash, func(j int) bool { return !t.tried(j, r) })
-	case Random:
-		return t.random(r, -1)
-	case LeastRequest:
+	first := choose(p.upTo, u)
+	if e := p.buckets[first].pick(p.cfg, r, v); e != nil {
+		return e
 	}
-	return t.powerOfTwo(r)
-}
-
-// powerOfTwo compares two random endpoints (Mitzenmacher, "The Power of Two
-// Choices in Randomized Load Balancing") and favours the better one.
-func (t *tier) powerOfTwo(r Request) int {
-	a := t.random(r, -1)
-	if a < 0 {
-		return -1
-	}
-	b := t.random(r, a)
-	if b < 0 {
-		return a
-	}
-	ea, eb := &t.entries[a], &t.entries[b]
-	if rand.Float64() < ea.Load.costs(r.Now, ea.Weight).odds(eb.Load.costs(r.Now, eb.Weight)) {
-		return a
-	}
-	return b
-}
-
-// random gives an endpoint that was not tried and is not other, each alike, or -1.
-func (t *tier) random(r Request, other int) int {
-	n := len(t.entries)
-	if len(r.Tried) == 0 {
-		if other < 0 {
-			return rand.IntN(n)
-		}
-		if n == 1 {
-			return -1
-		}
-		return (other + 1 + rand.IntN(n-1)) % n
-	}
-	// Reservoir of one: a retry is rare, so that a scan is cheap enough.
-	chosen, seen := -1, 0
-	for j := range t.entries {
-		if j == other || t.tried(j, r) {
+	for i := range p.buckets {
+		if i == first {
 			continue
 		}
-		seen++
-		if rand.IntN(seen) == 0 {
-			chosen = j
+		if e := p.buckets[i].pick(p.cfg, r, v); e != nil {
+			return e
 		}
 	}
-	return chosen
+	return nil
 }
 
-func (t *tier) tried(j int, r Request) bool {
-	return slices.Contains(r.Tried, t.entries[j].EndpointKey)
+func (b *bucket) pick(cfg Config, r Request, v float64) *Entry {
+	first := choose(b.upTo, v)
+	if j := b.groups[first].pick(cfg, r); j >= 0 {
+		return b.groups[first].members[j]
+	}
+	for i, g := range b.groups {
+		if i == first {
+			continue
+		}
+		if j := g.pick(cfg, r); j >= 0 {
+			return g.members[j]
+		}
+	}
+	return nil
+}
+
+// choose gives the index of the part that u, 0 ≤ u < 1, falls into.
+func choose(upTo []float64, u float64) int {
+	if len(upTo) < 2 || upTo[len(upTo)-1] == 0 {
+		return 0
+	}
+	i, _ := slices.BinarySearch(upTo, u*upTo[len(upTo)-1])
+	// A part that is empty ends where the one before it ends.
+	for i < len(upTo)-1 && u*upTo[len(upTo)-1] >= upTo[i] {
+		i++
+	}
+	return min(i, len(upTo)-1)
+}
+
+// unit makes a number in [0, 1) of a hash, by the finalizer of SplitMix64, so
+// that it is independent of the hash's order.
+func unit(hash uint64) float64 { return float64(mix(hash)>>11) / (1 << 53) }
+
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -236,6 +236,9 @@ func compose(part *clusterPart, cds, eds *entry, endpoints []mesh.Endpoint) *Clu
 		return &next
 	}
 	next.EndpointVersion = eds.resource.GetVersion()
+	if f := eds.content.overprovisioning; f > 0 {
+		next.Balancing.Overprovisioning = f
+	}
 	next.FromDisk = next.FromDisk || eds.fromDisk
 	if eds.confirmedAt.Before(next.ConfirmedAt) {
 		next.ConfirmedAt = eds.confirmedAt

@@ -23,23 +23,40 @@ type target struct {
 	endpoint mesh.Endpoint
 }
 
-func decodeAssignment(name string, body []byte) ([]mesh.Endpoint, error) {
+// decodeAssignment gives the endpoints, and the overprovisioning factor in percent.
+func decodeAssignment(name string, body []byte) ([]mesh.Endpoint, uint32, error) {
 	var a endpointv3.ClusterLoadAssignment
 	if err := proto.Unmarshal(body, &a); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if a.GetClusterName() != name {
-		return nil, fmt.Errorf("resource contains the assignment of %q", a.GetClusterName())
+		return nil, 0, fmt.Errorf("resource contains the assignment of %q", a.GetClusterName())
+	}
+	factor, err := overprovisioning(&a)
+	if err != nil {
+		return nil, 0, err
 	}
 	ts, err := targets(&a, false)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	endpoints := make([]mesh.Endpoint, 0, len(ts))
 	for _, t := range ts {
 		endpoints = append(endpoints, t.endpoint)
 	}
-	return unique(endpoints), nil
+	return unique(endpoints), factor, nil
+}
+
+// overprovisioning is the policy's factor in percent, or the default.
+func overprovisioning(a *endpointv3.ClusterLoadAssignment) (uint32, error) {
+	f := a.GetPolicy().GetOverprovisioningFactor()
+	switch {
+	case f == nil:
+		return DefaultBalancing.Overprovisioning, nil
+	case f.GetValue() == 0:
+		return 0, errors.New("policy.overprovisioning_factor: must be above 0")
+	}
+	return f.GetValue(), nil
 }
 
 // unique drops all but the first of each key, in place.
@@ -71,7 +88,9 @@ func targets(a *endpointv3.ClusterLoadAssignment, names bool) ([]target, error) 
 				return nil, fmt.Errorf("endpoints[%d].lb_endpoints[%d]: %w", i, j, err)
 			}
 			t.endpoint.Priority = l.GetPriority()
-			t.endpoint.Region, t.endpoint.Zone = l.GetLocality().GetRegion(), l.GetLocality().GetZone()
+			where := l.GetLocality()
+			t.endpoint.Region, t.endpoint.Zone, t.endpoint.SubZone = where.GetRegion(), where.GetZone(), where.GetSubZone()
+			t.endpoint.LocalityWeight = l.GetLoadBalancingWeight().GetValue()
 			all = append(all, t)
 		}
 	}

@@ -29,8 +29,17 @@ type Cluster struct {
 	// HTTP2 tells that the upstream speaks HTTP/2 by prior knowledge.
 	HTTP2  bool
 	Policy Policy
-	// The limits of circuit_breakers at default priority; Envoy's defaults (1024, 1024, 1024, 3) where unset.
-	MaxConnections, MaxPending, MaxRequests, MaxRetries uint32
+	// Balancing is what Policy and the choice among localities and priorities go by.
+	Balancing Balancing
+	// Breakers are the limits of circuit_breakers, by priority; nil stands for the defaults.
+	Breakers *[Priorities]Limits
+	// Outlier is nil where the resource has no outlier_detection: then only a failed connect ejects.
+	Outlier *Outlier
+	// HealthChecks are asked of every endpoint; empty for none.
+	HealthChecks []HealthCheck
+	// CloseOnEjection ends what is established on an endpoint when it is
+	// ejected, CloseOnOverload the newest requests when a limit was lowered below what is active.
+	CloseOnEjection, CloseOnOverload bool
 	// Endpoints are in the order of the assignment, each key once.
 	Endpoints []mesh.Endpoint
 	// Versions of the two resources, as the control plane gave them.

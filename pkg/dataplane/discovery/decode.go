@@ -6,8 +6,6 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -17,7 +15,6 @@ import (
 
 const (
 	httpOptionsName = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-	policyPackage   = "type.googleapis.com/envoy.extensions.load_balancing_policies."
 
 	defaultConnectTimeout = 5 * time.Second
 	// defaultRefreshRate is Envoy's default of Cluster.dns_refresh_rate.
@@ -40,6 +37,8 @@ type clusterPart struct {
 type decoded struct {
 	cluster   *clusterPart
 	endpoints []mesh.Endpoint
+	// overprovisioning belongs to endpoints, in percent.
+	overprovisioning uint32
 }
 
 // decode reads one resource of type t. It never panics: whatever a parser does
@@ -57,7 +56,7 @@ func decode(t mesh.Type, name string, body *anypb.Any) (d decoded, err error) {
 	case mesh.TypeCluster:
 		d.cluster, err = decodeCluster(name, body.GetValue())
 	case mesh.TypeEndpoint:
-		d.endpoints, err = decodeAssignment(name, body.GetValue())
+		d.endpoints, d.overprovisioning, err = decodeAssignment(name, body.GetValue())
 	default:
 		err = fmt.Errorf("type %s is not used", t)
 	}
@@ -74,8 +73,8 @@ func decodeCluster(name string, body []byte) (*clusterPart, error) {
 	}
 	p := &clusterPart{
 		base: Cluster{
-			Name: name, ServiceName: name, ConnectTimeout: defaultConnectTimeout, Policy: policy(&c),
-			MaxConnections: 1024, MaxPending: 1024, MaxRequests: 1024, MaxRetries: 3,
+			Name: name, ServiceName: name, ConnectTimeout: defaultConnectTimeout,
+			Breakers: readBreakers(c.GetCircuitBreakers()),
 		},
 		refresh: defaultRefreshRate,
 	}
@@ -90,12 +89,13 @@ func decodeCluster(name string, body []byte) (*clusterPart, error) {
 	if r := c.GetDnsRefreshRate(); r != nil && r.CheckValid() == nil { //nolint:staticcheck // what control planes still send
 		p.refresh = max(r.AsDuration(), time.Second)
 	}
-	readBreakers(&p.base, c.GetCircuitBreakers())
-	var err error
-	if p.base.HTTP2, err = http2(&c); err != nil {
-		return nil, err
+	for _, read := range []func(*clusterv3.Cluster) error{p.readHTTP2, p.readBalancing, p.readOutlier, p.readHealthChecks, p.readDiscovery} {
+		if err := read(&c); err != nil {
+			return nil, err
+		}
 	}
-	return p, p.readDiscovery(&c)
+	p.readOptions(&c)
+	return p, nil
 }
 
 // readDiscovery finds where the endpoints come from.
@@ -116,6 +116,9 @@ func (p *clusterPart) readDiscovery(c *clusterv3.Cluster) error {
 	case clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		var err error
 		p.inline, err = targets(c.GetLoadAssignment(), t != clusterv3.Cluster_STATIC)
+		if err == nil {
+			p.base.Balancing.Overprovisioning, err = overprovisioning(c.GetLoadAssignment())
+		}
 		if err != nil {
 			return fmt.Errorf("load_assignment: %w", err)
 		}
@@ -125,90 +128,24 @@ func (p *clusterPart) readDiscovery(c *clusterv3.Cluster) error {
 	}
 }
 
-// policy is the first known entry of load_balancing_policy (gRFC A52), else lb_policy.
-func policy(c *clusterv3.Cluster) Policy {
-	if p := knownPolicy(c.GetLoadBalancingPolicy(), 0); p != "" {
-		return p
-	}
-	switch c.GetLbPolicy() {
-	case clusterv3.Cluster_ROUND_ROBIN:
-		// The enum's zero: a list without a known entry says more than a field left out.
-		if len(c.GetLoadBalancingPolicy().GetPolicies()) > 0 {
-			return LeastRequest
-		}
-		return RoundRobin
-	case clusterv3.Cluster_RANDOM:
-		return Random
-	case clusterv3.Cluster_RING_HASH:
-		return RingHash
-	case clusterv3.Cluster_MAGLEV:
-		return Maglev
-	default:
-		return LeastRequest
-	}
-}
-
-// knownPolicy is "" when the list holds nothing known. The depth bounds policies wrapped in policies.
-func knownPolicy(l *clusterv3.LoadBalancingPolicy, depth int) Policy {
-	if depth > 8 {
-		return ""
-	}
-	for _, p := range l.GetPolicies() {
-		config := p.GetTypedExtensionConfig().GetTypedConfig()
-		switch config.GetTypeUrl() {
-		case policyPackage + "least_request.v3.LeastRequest":
-			return LeastRequest
-		case policyPackage + "round_robin.v3.RoundRobin":
-			return RoundRobin
-		case policyPackage + "random.v3.Random":
-			return Random
-		case policyPackage + "ring_hash.v3.RingHash":
-			return RingHash
-		case policyPackage + "maglev.v3.Maglev":
-			return Maglev
-		case policyPackage + "wrr_locality.v3.WrrLocality":
-			var w wrrlocalityv3.WrrLocality
-			if config.UnmarshalTo(&w) != nil {
-				continue
-			}
-			if inner := knownPolicy(w.GetEndpointPickingPolicy(), depth+1); inner != "" {
-				return inner
-			}
-		}
-	}
-	return ""
-}
-
-func readBreakers(c *Cluster, b *clusterv3.CircuitBreakers) {
-	for _, t := range b.GetThresholds() {
-		if t.GetPriority() != corev3.RoutingPriority_DEFAULT {
-			continue
-		}
-		if v := t.GetMaxConnections(); v != nil {
-			c.MaxConnections = v.GetValue()
-		}
-		if v := t.GetMaxPendingRequests(); v != nil {
-			c.MaxPending = v.GetValue()
-		}
-		if v := t.GetMaxRequests(); v != nil {
-			c.MaxRequests = v.GetValue()
-		}
-		if v := t.GetMaxRetries(); v != nil {
-			c.MaxRetries = v.GetValue()
-		}
-		return
-	}
-}
-
-// http2 tells whether the upstream is known to speak HTTP/2; ALPN and "as downstream" are not that.
-func http2(c *clusterv3.Cluster) (bool, error) {
+// readHTTP2 finds whether the upstream is known to speak HTTP/2; ALPN and "as downstream" are not that.
+func (p *clusterPart) readHTTP2(c *clusterv3.Cluster) error {
 	options := c.GetTypedExtensionProtocolOptions()[httpOptionsName]
 	if options == nil {
-		return c.GetHttp2ProtocolOptions() != nil, nil //nolint:staticcheck // still sent by older control planes
+		p.base.HTTP2 = c.GetHttp2ProtocolOptions() != nil //nolint:staticcheck // still sent by older control planes
+		return nil
 	}
 	var o httpv3.HttpProtocolOptions
 	if err := options.UnmarshalTo(&o); err != nil {
-		return false, fmt.Errorf("typed_extension_protocol_options: %w", err)
+		return fmt.Errorf("typed_extension_protocol_options: %w", err)
 	}
-	return o.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil, nil
+	p.base.HTTP2 = o.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
+	return nil
+}
+
+// readOptions reads what is ours in the cluster's metadata; a field of another type counts as not there.
+func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
+	fields := c.GetMetadata().GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
+	p.base.CloseOnEjection = fields[mesh.CloseOnEjectionKey].GetBoolValue()
+	p.base.CloseOnOverload = fields[mesh.CloseOnOverloadKey].GetBoolValue()
 }

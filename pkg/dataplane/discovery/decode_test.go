@@ -33,8 +33,8 @@ func policies(configs ...proto.Message) *clusterv3.LoadBalancingPolicy {
 
 func TestDecodeCluster(t *testing.T) {
 	defaults := Cluster{
-		Name: "c", ServiceName: "c", ConnectTimeout: 5 * time.Second, Policy: RoundRobin,
-		MaxConnections: 1024, MaxPending: 1024, MaxRequests: 1024, MaxRetries: 3,
+		Name: "c", ServiceName: "c", ConnectTimeout: 5 * time.Second, Policy: RoundRobin, Balancing: DefaultBalancing,
+		Breakers: &[Priorities]Limits{DefaultLimits, DefaultLimits},
 	}
 	for name, tt := range map[string]struct {
 		change func(*clusterv3.Cluster)
@@ -86,7 +86,7 @@ func TestDecodeCluster(t *testing.T) {
 			change: func(c *clusterv3.Cluster) {
 				c.LoadBalancingPolicy = policies(&wrrlocalityv3.WrrLocality{EndpointPickingPolicy: policies(&roundv3.RoundRobin{})})
 			},
-			want: func(c *Cluster) { c.Policy = RoundRobin },
+			want: func(c *Cluster) { c.Policy, c.Balancing.LocalityWeighted = RoundRobin, true },
 		},
 		"list with nothing known": {
 			change: func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policies(&corev3.Node{}) },
@@ -96,14 +96,18 @@ func TestDecodeCluster(t *testing.T) {
 			change: func(c *clusterv3.Cluster) { c.LbPolicy = clusterv3.Cluster_MAGLEV },
 			want:   func(c *Cluster) { c.Policy = Maglev },
 		},
-		"breakers at default priority": {
+		"breakers by priority": {
 			change: func(c *clusterv3.Cluster) {
 				c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
 					{Priority: corev3.RoutingPriority_HIGH, MaxRequests: wrapperspb.UInt32(9)},
 					{MaxRequests: wrapperspb.UInt32(0), MaxConnections: wrapperspb.UInt32(7)},
 				}}
 			},
-			want: func(c *Cluster) { c.MaxRequests, c.MaxConnections = 0, 7 },
+			want: func(c *Cluster) {
+				c.Breakers = &[Priorities]Limits{DefaultLimits, DefaultLimits}
+				c.Breakers[DefaultPriority].Requests, c.Breakers[DefaultPriority].Connections = 0, 7
+				c.Breakers[HighPriority].Requests = 9
+			},
 		},
 		"TLS": {
 			change: func(c *clusterv3.Cluster) { c.TransportSocket = &corev3.TransportSocket{Name: "tls"} },

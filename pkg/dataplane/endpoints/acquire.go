@@ -3,10 +3,12 @@ package endpoints
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/balance"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -17,33 +19,70 @@ var ErrAllTried = errors.New("every usable endpoint has been tried")
 
 // Request is what an endpoint is leased for.
 type Request struct {
-	// Hash is for ring hash: the client's address.
+	// Hash is for ring hash and Maglev: the client's address.
 	Hash uint64
 	// Tried are the endpoints not to give again, unless all were ejected and one has come back.
 	Tried []mesh.EndpointKey
 	// Sent are those of Tried that may have worked on the request: they are not given again at all.
 	Sent []mesh.EndpointKey
+	// Priority chooses the limits.
+	Priority discovery.Priority
+	// Opaque is a connection and no request: the breaker on requests leaves it alone.
+	Opaque bool
+	// Inbound requests wait for Config.FailFastInbound.
+	Inbound bool
+	// Cancel ends the request, with an *upstream.Error as cause, when its
+	// endpoint is ejected or a limit lowered and the cluster says that this closes
+	// what is established. It may be called from any goroutine; nil for never.
+	Cancel context.CancelCauseFunc
 }
 
 // Acquire leases an endpoint. With none usable it waits as the package comment
-// says. Its error is ErrAllTried, or an *upstream.Error with NoEndpoints or
-// AllEjected, or with Deadline or ClientGone when ctx ended.
+// says. Its error is ErrAllTried, or an *upstream.Error: BreakerRequests, and
+// of those that found no endpoint NoEndpoints or AllEjected after the wait,
+// FailFast without one, BreakerPending, and DeadlineInQueue or ClientGone when ctx ended.
 func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
+	if r.Priority >= discovery.Priorities {
+		r.Priority = discovery.DefaultPriority
+	}
+	c.sawTraffic()
+	if !r.Opaque {
+		if err := c.enter(r.Priority, Requests); err != nil {
+			return nil, err
+		}
+	}
+	l, err := c.find(ctx, r)
+	if err != nil {
+		if !r.Opaque {
+			c.gauges[r.Priority][Requests].leave()
+		}
+		return nil, err
+	}
+	if r.Cancel != nil {
+		c.register(l)
+	}
+	return l, nil
+}
+
+func (c *Cluster) find(ctx context.Context, r Request) (*Lease, error) {
+	w := &wait{Cluster: c, request: r}
+	defer w.leave()
 	for {
 		now := time.Now()
+		if e := c.claim(now, r.Tried); e != nil {
+			return lease(c, e, now, r, true), nil
+		}
 		roster := c.roster.Load()
-		if key, ok := roster.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); ok {
-			if roster.ejected > 0 {
-				c.beginTrials(now, len(roster.by))
+		if entry := roster.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); entry != nil {
+			if now.UnixNano() >= c.nextTrial.Load() {
+				c.beginTrials(now, maxTrials)
 			}
-			e := roster.by[key]
-			e.load.Begin()
-			return &Lease{Cluster: c, Key: key, Upstream: e.upstream, endpoint: e, began: now}, nil
+			return lease(c, entry.Owner.(*endpoint), now, r, false), nil
 		}
 		if roster.picker.Usable() > 0 {
 			return nil, ErrAllTried
 		}
-		if err := c.await(ctx, now); err != nil {
+		if err := w.await(ctx, now); err != nil {
 			return nil, err
 		}
 		// What was tried before everything was ejected may be tried again.
@@ -51,116 +90,137 @@ func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	}
 }
 
-// await waits until it is worth looking again, or gives why not.
-func (c *Cluster) await(ctx context.Context, now time.Time) error {
-	if done := c.beginTrials(now, 1); done != nil {
-		select {
-		case <-done:
-			return c.verdict(time.Now())
-		case <-ctx.Done():
-			return ctxError(ctx)
-		}
+func lease(c *Cluster, e *endpoint, now time.Time, r Request, trial bool) *Lease {
+	e.load.Begin()
+	return &Lease{Cluster: c, Key: e.key, Upstream: e.upstream, endpoint: e, began: now, request: r, trial: trial}
+}
+
+// wait is one request that finds no usable endpoint.
+type wait struct {
+	*Cluster
+	request Request
+	// queued: it has a place in the queue.
+	queued bool
+}
+
+func (w *wait) leave() {
+	if w.queued {
+		w.gauges[w.request.Priority][Pending].leave()
 	}
-	if err := c.verdict(now); err != nil {
+}
+
+func (w *wait) failFast() time.Duration {
+	if w.request.Inbound {
+		return w.set.cfg.FailFastInbound
+	}
+	return w.set.cfg.FailFast
+}
+
+// await waits until it is worth looking again, or gives why not.
+func (w *wait) await(ctx context.Context, now time.Time) error {
+	c := w.Cluster
+	c.mu.Lock()
+	phase := c.availability.phase(now, w.failFast())
+	probing := c.availability.wanted(now) && c.probing
+	c.availability.interest = now
+	c.keepProbing()
+	changed, until := c.changed, c.availability.without.Add(w.failFast())
+	c.mu.Unlock()
+	switch phase {
+	case Serving:
+		return nil
+	case Waiting:
+		if !w.queued {
+			if err := c.enter(w.request.Priority, Pending); err != nil {
+				return err
+			}
+			w.queued = true
+		}
+		return w.sleep(ctx, changed, until.Sub(now))
+	case FailingFast:
+	}
+	if probing || w.queued {
+		return w.verdict(now)
+	}
+	// Nobody asked for a while, so nothing was tried: the one that asks first
+	// is worth a trial, and it gets its result.
+	done := c.beginTrials(now, 1)
+	if done == nil {
+		return w.verdict(now)
+	}
+	if err := w.sleep(ctx, done, w.failFast()); err != nil {
 		return err
 	}
-	changed, again := c.waitFor(now)
-	timer := time.NewTimer(again)
+	return w.verdict(time.Now())
+}
+
+// sleep waits for woken, for so long, or until ctx ends, which is an error.
+func (w *wait) sleep(ctx context.Context, woken <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(max(d, time.Millisecond))
 	defer timer.Stop()
 	select {
-	case <-changed:
+	case <-woken:
 	case <-timer.C:
 	case <-ctx.Done():
-		return ctxError(ctx)
+		reason := upstream.ContextReason(ctx)
+		if reason == upstream.Deadline {
+			reason = upstream.DeadlineInQueue
+		}
+		return &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: fmt.Errorf("%w while waiting for a usable endpoint", context.Cause(ctx))}
 	}
 	return nil
 }
 
-// verdict is nil while it is worth waiting: an endpoint is usable, or the
-// fail-fast time is not over.
-func (c *Cluster) verdict(now time.Time) error {
+// verdict is nil when an endpoint is usable after all.
+func (w *wait) verdict(now time.Time) error {
+	c := w.Cluster
 	c.mu.Lock()
-	without := c.without
-	roster := c.roster.Load()
-	over := !without.IsZero() && now.Sub(without) >= c.set.cfg.FailFast
-	ask := over && now.Sub(c.distrusted) >= time.Second
-	if ask {
-		c.distrusted = now
-	}
-	c.mu.Unlock()
-	if !over {
+	if !c.availability.none() {
+		c.mu.Unlock()
 		return nil
 	}
+	ask := c.availability.distrust(now)
+	e := &upstream.Error{Reason: upstream.NoEndpoints, Unsent: true, Unanswered: true}
+	out, hop, text := c.why(now)
+	e.NextHop, e.Err = hop, errors.New(text)
+	c.mu.Unlock()
 	if ask {
 		c.set.cfg.Reporter.Distrust(c.name)
 	}
-	reason := upstream.NoEndpoints
-	e := &upstream.Error{Unsent: true, Unanswered: true}
-	if roster.ejected > 0 {
-		reason = upstream.AllEjected
-		e.NextHop, e.Err = c.lastFailure()
+	if out {
+		// One that waited tells what it waited for; one that did not, that it did not.
+		e.Reason = upstream.AllEjected
+		if !w.queued {
+			e.Reason = upstream.FailFast
+		}
 	}
-	e.Reason = reason
 	return e
 }
 
-// lastFailure names the ejected endpoint that failed last, so that the error says what is wrong.
-func (c *Cluster) lastFailure() (hop netip.AddrPort, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// why says what is wrong with the endpoints, and which of those that are out
+// failed last; out is false when discovery lists none that could be used. It needs mu.
+func (c *Cluster) why(now time.Time) (out bool, hop netip.AddrPort, text string) {
 	var last *endpoint
-	for _, e := range c.endpoints {
-		if e.ejection.ejected() && (last == nil || e.ejection.at.After(last.ejection.at)) {
-			last = e
+	ejected, failed := 0, 0
+	for _, e := range c.order {
+		switch {
+		case !eligible(e.listed):
+		case e.ejection.ejected():
+			ejected++
+			if last == nil || e.ejection.at.After(last.ejection.at) {
+				last = e
+			}
+		case e.checks.failed():
+			failed++
 		}
 	}
-	if last == nil {
-		return hop, nil
+	since := now.Sub(c.availability.without).Round(time.Millisecond)
+	text = fmt.Sprintf("%d of %d listed endpoints ejected, %d fail their health check, for %s", ejected, len(c.order), failed, since)
+	switch {
+	case last != nil:
+		return true, last.key.Address, fmt.Sprintf("%s; last failure %s", text, last.ejection.reason)
+	case failed > 0:
+		return true, hop, text
 	}
-	return last.key.Address, errors.New("last failure " + string(last.ejection.reason))
-}
-
-// waitFor gives what to wait on: a change of the roster, or the next moment at
-// which a trial is due or the fail-fast time is over.
-func (c *Cluster) waitFor(now time.Time) (<-chan struct{}, time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.without.IsZero() {
-		return c.changed, 0
-	}
-	again := c.without.Add(c.set.cfg.FailFast)
-	if next := c.nextTrial.Load(); next < again.UnixNano() {
-		again = time.Unix(0, next)
-	}
-	return c.changed, max(again.Sub(now), time.Millisecond)
-}
-
-// beginTrials begins up to limit trials that are due, and gives what is closed
-// when the last of them ends; nil when none is due.
-func (c *Cluster) beginTrials(now time.Time, limit int) <-chan struct{} {
-	if now.UnixNano() < c.nextTrial.Load() {
-		return nil
-	}
-	var begun []*endpoint
-	c.mu.Lock()
-	for _, e := range c.endpoints {
-		if len(begun) < limit && eligible(e.listed) && e.ejection.due(now, !c.without.IsZero()) {
-			e.ejection.onTrial = true
-			begun = append(begun, e)
-		}
-	}
-	c.schedule()
-	c.mu.Unlock()
-	var last chan struct{}
-	for _, e := range begun {
-		done := make(chan struct{})
-		if c.set.start(func(ctx context.Context) { c.trial(ctx, e, done) }) {
-			last = done
-		}
-	}
-	return last
-}
-
-func ctxError(ctx context.Context) error {
-	return &upstream.Error{Reason: upstream.ContextReason(ctx), Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
+	return false, hop, fmt.Sprintf("none of %d listed endpoints is healthy, for %s", len(c.order), since)
 }

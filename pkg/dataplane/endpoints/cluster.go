@@ -1,8 +1,7 @@
 package endpoints
 
 import (
-	"context"
-	"math"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,27 +17,48 @@ type Cluster struct {
 	// set once
 	name string
 	set  *Set
+	// traffic is closed by the first request.
+	traffic chan struct{}
 
+	// atomic
 	roster atomic.Pointer[roster]
-	// nextTrial is the earliest moment, in Unix nanoseconds, at which a trial is due.
-	nextTrial atomic.Int64
+	// nextTrial is the earliest moment, in Unix nanoseconds, at which a trial
+	// by dial is due, nextReturn the same for one by a request, nextSweep the end of the interval of rates.
+	nextTrial, nextReturn, nextSweep atomic.Int64
+	gauges                           gauges
+	used                             atomic.Bool
 
 	mu        sync.Mutex // guards all below
 	endpoints map[mesh.EndpointKey]*endpoint
+	// order is that of the assignment; replaced, never changed.
+	order []*endpoint
+	// out are the endpoints that are ejected, either way.
+	out map[*endpoint]struct{}
 	// changed is closed and replaced with every new roster.
-	changed chan struct{}
-	// without is since when no endpoint is usable; zero while one is.
-	without    time.Time
-	distrusted time.Time
+	changed      chan struct{}
+	availability availability
+	// probing: the goroutine of probe runs. trials counts dials of endpoints on trial.
+	probing bool
+	trials  int
+	// leases are the requests that may have to be closed, by seq; newer ones have higher ones.
+	leases map[uint64]*Lease
+	seq    uint64
+	epoch  uint64
+	// scratch is for rebuild.
+	scratch []*balance.Entry
 }
 
 // roster is what a request needs; immutable.
 type roster struct {
 	config *discovery.Cluster
 	picker *balance.Picker
-	by     map[mesh.EndpointKey]*endpoint
-	// ejected counts the endpoints that only ejection keeps from being usable.
-	ejected int
+}
+
+func newCluster(s *Set, name string) *Cluster {
+	return &Cluster{
+		name: name, set: s, traffic: make(chan struct{}), changed: make(chan struct{}),
+		endpoints: map[mesh.EndpointKey]*endpoint{}, out: map[*endpoint]struct{}{}, leases: map[uint64]*Lease{},
+	}
 }
 
 // Name is the cluster's name.
@@ -47,37 +67,112 @@ func (c *Cluster) Name() string { return c.name }
 // Config is the cluster as discovery last gave it.
 func (c *Cluster) Config() *discovery.Cluster { return c.roster.Load().config }
 
-// update takes a new form of the cluster and gives the upstreams that it retires.
-func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []upstream.Upstream) {
+// ClosesEstablished tells whether a Request should have a Cancel.
+func (c *Cluster) ClosesEstablished() bool {
+	cfg := c.Config()
+	return cfg.CloseOnEjection || cfg.CloseOnOverload
+}
+
+// update takes a new form of the cluster. It gives the upstreams that it
+// retires and those whose idle connections are to be closed, and what closes
+// requests over a limit that was lowered.
+func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []upstream.Upstream, closed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.endpoints
-	alike := c.roster.Load() == nil || connectsAlike(c.roster.Load().config, dc)
-	c.endpoints = make(map[mesh.EndpointKey]*endpoint, len(dc.Endpoints))
-	for _, listed := range dc.Endpoints {
-		e, known := old[listed.EndpointKey]
-		switch {
-		case !known:
-			e = &endpoint{key: listed.EndpointKey, load: new(balance.Load), totals: new(totals), upstream: c.set.connect(dc, listed)}
-		case !alike:
-			retired = append(retired, e.upstream)
-			state := e.ejection
-			state.onTrial = false
-			e = &endpoint{key: e.key, load: e.load, totals: e.totals, upstream: c.set.connect(dc, listed), ejection: state}
-		}
-		if known && listed.Health == mesh.Draining && e.listed.Health != mesh.Draining {
-			quiet = append(quiet, e.upstream)
-		}
-		e.listed = listed
-		c.endpoints[listed.EndpointKey] = e
+	u := &updating{Cluster: c, dc: dc, now: time.Now(), alike: true, checksAlike: true}
+	if r := c.roster.Load(); r != nil {
+		u.alike = connectsAlike(r.config, dc)
+		u.checksAlike = reflect.DeepEqual(r.config.HealthChecks, dc.HealthChecks)
+		u.outlierGone = dc.Outlier == nil && r.config.Outlier != nil
 	}
-	for key, e := range old {
-		if c.endpoints[key] == nil {
-			retired = append(retired, e.upstream)
+	c.epoch++
+	before := c.order
+	order := make([]*endpoint, len(dc.Endpoints))
+	for i, listed := range dc.Endpoints {
+		// Most updates change little, and leave the order as it is.
+		if i < len(before) && before[i].key == listed.EndpointKey {
+			order[i] = u.take(listed, before[i])
+		} else {
+			order[i] = u.take(listed, c.endpoints[listed.EndpointKey])
+		}
+		order[i].epoch = c.epoch
+	}
+	for _, e := range before {
+		if e.epoch != c.epoch {
+			u.drop(e)
 		}
 	}
+	c.order = order
 	c.rebuild(dc)
-	return retired, quiet
+	if dc.Outlier != nil && c.nextSweep.Load() == 0 {
+		c.nextSweep.Store(u.now.Add(dc.Outlier.Interval).UnixNano())
+	}
+	return u.retired, u.quiet, c.closeOverload()
+}
+
+// updating is one update.
+type updating struct {
+	*Cluster
+	dc                              *discovery.Cluster
+	now                             time.Time
+	alike, checksAlike, outlierGone bool
+	retired, quiet                  []upstream.Upstream
+}
+
+// take gives the endpoint for what is listed; e is what is known of it, or nil.
+func (u *updating) take(listed mesh.Endpoint, e *endpoint) *endpoint {
+	switch {
+	case e == nil:
+		e = &endpoint{key: listed.EndpointKey, load: new(balance.Load), totals: new(totals), tally: new(tally), listed: listed}
+		e.upstream = u.set.connect(u.dc, listed, &gate{u.Cluster, e.totals})
+		if u.dc.Balancing.SlowStart.Window > 0 {
+			e.since = u.now
+		}
+		u.endpoints[e.key] = e
+		u.startChecks(u.dc, e, nil)
+	case !u.alike:
+		e = u.replace(e)
+	case !u.checksAlike:
+		e.checks.stop()
+		u.startChecks(u.dc, e, new(e.checks))
+	case e.listed == listed && !u.outlierGone:
+		return e
+	}
+	if u.outlierGone && e.opinion.ejected() {
+		e.opinion.readmit()
+	}
+	if listed.Health == mesh.Draining && e.listed.Health != mesh.Draining {
+		u.quiet = append(u.quiet, e.upstream)
+	}
+	e.listed = listed
+	u.refresh(e)
+	return e
+}
+
+// replace makes connections anew, and keeps what is known of the endpoint.
+func (u *updating) replace(old *endpoint) *endpoint {
+	u.drop(old)
+	e := &endpoint{
+		key: old.key, load: old.load, totals: old.totals, tally: old.tally, listed: old.listed,
+		ejection: old.ejection, opinion: old.opinion, since: old.since, rate: old.rate, localRate: old.localRate,
+	}
+	e.ejection.onTrial, e.opinion.onTrial = false, false
+	e.upstream = u.set.connect(u.dc, e.listed, &gate{u.Cluster, e.totals})
+	u.endpoints[e.key] = e
+	u.startChecks(u.dc, e, new(old.checks))
+	return e
+}
+
+// drop takes an endpoint out of use.
+func (u *updating) drop(e *endpoint) {
+	// What takes its place is still to come under the same key.
+	if u.endpoints[e.key] == e {
+		delete(u.endpoints, e.key)
+	}
+	e.epoch = u.epoch
+	e.checks.stop()
+	delete(u.out, e)
+	u.retired = append(u.retired, e.upstream)
 }
 
 // connectsAlike tells whether connections made for one form serve the other.
@@ -87,32 +182,30 @@ func connectsAlike(a, b *discovery.Cluster) bool {
 
 // rebuild makes a new roster and wakes who waits for one. It needs mu.
 func (c *Cluster) rebuild(dc *discovery.Cluster) {
-	r := &roster{config: dc, by: c.endpoints}
-	entries := make([]balance.Entry, 0, len(dc.Endpoints))
-	for _, listed := range dc.Endpoints {
-		e := c.endpoints[listed.EndpointKey]
-		out := e.ejection.ejected()
-		e.out.Store(out)
-		if out && eligible(listed) {
-			r.ejected++
-		}
-		entries = append(entries, balance.Entry{Endpoint: listed, Load: e.load, Ejected: out})
+	c.scratch = c.scratch[:0]
+	for _, e := range c.order {
+		c.scratch = append(c.scratch, e.entry)
 	}
-	r.picker = balance.New(policy(dc.Policy), entries)
-	if r.picker.Usable() > 0 {
-		c.without = time.Time{}
-	} else if c.without.IsZero() {
-		c.without = time.Now()
+	var before *balance.Picker
+	if r := c.roster.Load(); r != nil {
+		before = r.picker
 	}
+	r := &roster{config: dc, picker: balance.New(balancing(dc), c.scratch, before)}
+	c.availability.found(time.Now(), r.picker.Usable() > 0)
 	c.schedule()
 	c.roster.Store(r)
-	if c.changed != nil {
-		close(c.changed)
-	}
+	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-func eligible(e mesh.Endpoint) bool { return e.Health == mesh.Healthy || e.Health == mesh.Degraded }
+func balancing(dc *discovery.Cluster) balance.Config {
+	b := dc.Balancing
+	return balance.Config{
+		Policy: policy(dc.Policy), MinRing: int(b.MinRing), MaxRing: int(b.MaxRing), Table: int(b.MaglevTable),
+		LocalityWeighted: b.LocalityWeighted, Overprovisioning: float64(b.Overprovisioning) / 100, Panic: b.PanicThreshold / 100,
+		SlowStart: balance.SlowStart{Window: b.SlowStart.Window, Aggression: b.SlowStart.Aggression, Min: b.SlowStart.MinWeightPercent / 100},
+	}
+}
 
 func policy(p discovery.Policy) balance.Policy {
 	switch p {
@@ -120,8 +213,10 @@ func policy(p discovery.Policy) balance.Policy {
 		return balance.RoundRobin
 	case discovery.Random:
 		return balance.Random
-	case discovery.RingHash, discovery.Maglev:
+	case discovery.RingHash:
 		return balance.RingHash
+	case discovery.Maglev:
+		return balance.Maglev
 	case discovery.LeastRequest:
 	}
 	return balance.LeastRequest
@@ -131,7 +226,7 @@ func policy(p discovery.Policy) balance.Policy {
 func (c *Cluster) retireAll() []upstream.Upstream {
 	empty := *c.Config()
 	empty.Endpoints = nil
-	retired, _ := c.update(&empty)
+	retired, _, _ := c.update(&empty)
 	return retired
 }
 
@@ -144,22 +239,31 @@ func (c *Cluster) count(e *endpoint, l discovery.Load) {
 // dialFailed ejects e, and doubts discovery when that is called for.
 func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reason) {
 	c.count(e, discovery.Load{ConnectFailed: 1})
+	now := time.Now()
 	c.mu.Lock()
-	counted := e.ejection.fail(began, time.Now(), reason)
+	counted := e.ejection.fail(began, now, reason)
 	failures := e.ejection.failures
 	listed := c.endpoints[e.key] == e
+	closed := func() {}
 	if counted && listed {
+		if failures == 1 {
+			e.totals.ejections.Add(1)
+			closed = c.closeEjected(e)
+		}
+		c.refresh(e)
 		c.rebuild(c.Config())
 	}
-	none := !c.without.IsZero()
+	none := c.availability.none()
 	until := e.ejection.dueAt(none)
+	ask := counted && listed && (failures >= distrustAfter || none)
 	c.mu.Unlock()
+	closed()
 	if !counted || !listed {
 		return
 	}
 	facts := []any{
 		"cluster", c.name, "endpoint", e.key.Address, "reason", reason,
-		"failures", failures, "backoff", time.Until(until).Round(time.Millisecond),
+		"failures", failures, "backoff", until.Sub(now).Round(time.Millisecond),
 	}
 	if failures == 1 {
 		c.set.cfg.Ejected(reason)
@@ -167,7 +271,7 @@ func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reaso
 	} else {
 		c.set.log.Debug("endpoint stays ejected", facts...)
 	}
-	if failures >= distrustAfter || none {
+	if ask {
 		c.set.cfg.Reporter.Distrust(c.name)
 	}
 }
@@ -178,65 +282,17 @@ func (c *Cluster) dialed(e *endpoint, began time.Time) {
 	back := e.ejection.succeed(began)
 	if back {
 		e.load.Forget()
+		e.tally.forget()
+		if c.Config().Balancing.SlowStart.Window > 0 {
+			e.since = time.Now()
+		}
 	}
 	if back && c.endpoints[e.key] == e {
+		c.refresh(e)
 		c.rebuild(c.Config())
 	}
 	c.mu.Unlock()
 	if back {
 		c.set.log.Info("endpoint usable again", "cluster", c.name, "endpoint", e.key.Address)
 	}
-}
-
-// trial dials e alone. The caller has set onTrial.
-func (c *Cluster) trial(ctx context.Context, e *endpoint, done chan<- struct{}) {
-	defer close(done)
-	began := time.Now()
-	err := e.upstream.Probe(ctx)
-	if err == nil {
-		c.dialed(e, began)
-		return
-	}
-	if reason := upstream.ReasonOf(err); reason.Dial() {
-		c.dialFailed(e, began, reason)
-		return
-	}
-	// The set is closing: neither good nor bad.
-	c.mu.Lock()
-	e.ejection.onTrial = false
-	c.mu.Unlock()
-}
-
-// suspect dials e alone, without a request that waits for it.
-func (c *Cluster) suspect(e *endpoint) {
-	c.mu.Lock()
-	begin := !e.suspected && !e.ejection.ejected()
-	if begin {
-		e.suspected = true
-	}
-	c.mu.Unlock()
-	if !begin {
-		return
-	}
-	c.set.start(func(ctx context.Context) {
-		began := time.Now()
-		err := e.upstream.Probe(ctx)
-		c.mu.Lock()
-		e.suspected = false
-		c.mu.Unlock()
-		if reason := upstream.ReasonOf(err); reason.Dial() {
-			c.dialFailed(e, began, reason)
-		}
-	})
-}
-
-// schedule notes when the next trial is due. It needs mu.
-func (c *Cluster) schedule() {
-	next := int64(math.MaxInt64)
-	for _, e := range c.endpoints {
-		if x := &e.ejection; x.ejected() && !x.onTrial && eligible(e.listed) {
-			next = min(next, x.dueAt(!c.without.IsZero()).UnixNano())
-		}
-	}
-	c.nextTrial.Store(next)
 }

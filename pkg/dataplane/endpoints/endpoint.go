@@ -17,11 +17,22 @@ type endpoint struct {
 	upstream upstream.Upstream
 	load     *balance.Load
 	totals   *totals
+	tally    *tally
 
 	// guarded by Cluster.mu
 	listed    mesh.Endpoint
 	ejection  ejection
+	opinion   opinion
+	checks    checks
 	suspected bool
+	// since is when it became usable, for slow start; zero for before anybody looked.
+	since time.Time
+	// entry is what pickers have of it; immutable, replaced by refresh.
+	entry *balance.Entry
+	// rates are those of the last interval; nil where there were too few requests.
+	rate, localRate *float64
+	// epoch is that of the last update that listed it.
+	epoch uint64
 
 	// out mirrors ejection.ejected for those who do not hold the lock.
 	out atomic.Bool
@@ -29,7 +40,8 @@ type endpoint struct {
 
 // totals count since the endpoint was first listed; they outlive its upstream.
 type totals struct {
-	issued, succeeded, failed, connectFailed atomic.Uint64
+	issued, succeeded, failed, connectFailed, cxTotal, ejections atomic.Uint64
+	cxActive                                                     atomic.Int64
 }
 
 func (t *totals) add(l discovery.Load) {
@@ -46,74 +58,35 @@ func (t *totals) load() discovery.Load {
 	}
 }
 
-// Lease is the use of one endpoint for one request or connection. It ends with
-// exactly one call of DialFailed or End. A Lease belongs to one goroutine.
-type Lease struct {
-	// Cluster and Key say what is leased, Upstream reaches it.
-	Cluster  *Cluster
-	Key      mesh.EndpointKey
-	Upstream upstream.Upstream
+// usableHealth tells whether discovery and our checks let the endpoint be used.
+func (e *endpoint) usableHealth() bool { return eligible(e.listed) && !e.checks.failed() }
 
-	endpoint *endpoint
-	began    time.Time
-	sent     time.Time
-}
+func eligible(e mesh.Endpoint) bool { return e.Health == mesh.Healthy || e.Health == mesh.Degraded }
 
-// DialFailed ends the lease: no connection was had. The endpoint is ejected at
-// once when reason is its own fault, and dialled in the background when the
-// caller could not wait to find out.
-func (l *Lease) DialFailed(reason upstream.Reason) {
-	l.endpoint.load.End()
+// entryOf is what a picker is to have of the endpoint now.
+func (e *endpoint) entryOf() balance.Entry {
+	n := balance.Entry{Endpoint: e.listed, Load: e.load, Since: e.since, Owner: e}
+	if eligible(e.listed) && e.checks.failed() {
+		n.Health = mesh.Unhealthy
+	}
 	switch {
-	case reason.Dial():
-		l.Cluster.dialFailed(l.endpoint, l.began, reason)
-	case reason != upstream.EndpointRemoved && time.Since(l.began) >= patience:
-		l.Cluster.suspect(l.endpoint)
+	case e.ejection.ejected():
+		n.Out = balance.Gone
+	case e.opinion.ejected():
+		n.Out = balance.Doubted
 	}
+	return n
 }
 
-// patience is how long a dial may take before its being given up says
-// something of the endpoint: clients in more of a hurry than the connect
-// timeout would otherwise never find out that an endpoint is dead.
-const patience = 100 * time.Millisecond
-
-// Connected says that a connection was had and the request goes out now.
-func (l *Lease) Connected() {
-	l.sent = time.Now()
-	l.Cluster.count(l.endpoint, discovery.Load{Issued: 1})
-	if l.endpoint.out.Load() {
-		l.Cluster.dialed(l.endpoint, l.began)
+// refresh brings the entry up to date. It needs mu.
+func (c *Cluster) refresh(e *endpoint) {
+	e.out.Store(e.ejection.ejected())
+	if e.ejection.ejected() || e.opinion.ejected() {
+		c.out[e] = struct{}{}
+	} else {
+		delete(c.out, e)
 	}
-}
-
-// Answered says that response headers have come, after Connected. ok is false
-// for an answer that speaks of the endpoint's own trouble (502, 503, 504), or for none.
-func (l *Lease) Answered(ok bool) {
-	now := time.Now()
-	l.endpoint.load.Observe(now, now.Sub(l.sent), ok)
-}
-
-// Broken says that the connection broke before an answer, after Connected. The
-// endpoint is dialled in the background: its process may have died, and the
-// balancer need not choose it again for long.
-func (l *Lease) Broken() {
-	l.Answered(false)
-	l.Cluster.suspect(l.endpoint)
-}
-
-// Dialed is Answered for an opaque connection: the time that the dial took is
-// all that is known of the endpoint's latency.
-func (l *Lease) Dialed() {
-	now := time.Now()
-	l.endpoint.load.Observe(now, now.Sub(l.began), true)
-}
-
-// End ends the lease; ok is false when the endpoint failed the request.
-func (l *Lease) End(ok bool) {
-	l.endpoint.load.End()
-	if ok {
-		l.Cluster.count(l.endpoint, discovery.Load{Succeeded: 1})
-		return
+	if n := e.entryOf(); e.entry == nil || *e.entry != n {
+		e.entry = &n
 	}
-	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
 }

@@ -371,7 +371,7 @@ func TestContextEnds(t *testing.T) {
 		c := w.put()
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Acquire(ctx, endpoints.Request{}); upstream.ReasonOf(err) != upstream.Deadline {
+		if _, err := c.Acquire(ctx, endpoints.Request{}); upstream.ReasonOf(err) != upstream.DeadlineInQueue {
 			t.Errorf("%v", err)
 		}
 	})

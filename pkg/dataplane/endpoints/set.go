@@ -3,8 +3,6 @@ package endpoints
 import (
 	"context"
 	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +25,9 @@ type Config struct {
 	Reporter Reporter
 	// NewUpstream makes the connections to one endpoint; nil is upstream.New.
 	NewUpstream func(upstream.Config) upstream.Upstream
-	// FailFast is how long requests wait for a cluster without usable endpoint; 0 is 3 s.
-	FailFast time.Duration
+	// FailFast is how long requests wait for a cluster without usable endpoint;
+	// 0 is 3 s. FailFastInbound is the same for requests that say they are inbound; 0 is 1 s.
+	FailFast, FailFastInbound time.Duration
 	// Drain is what connections to a removed endpoint get to finish; 0 is 30 s.
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
@@ -36,18 +35,26 @@ type Config struct {
 	Logger  hclog.Logger
 }
 
+// The defaults of Config.
+const (
+	DefaultFailFast        = 3 * time.Second
+	DefaultFailFastInbound = time.Second
+	DefaultDrain           = 30 * time.Second
+)
+
 // Set is the clusters in effect, by name. It implements discovery.Applier.
 type Set struct {
+	// set once
 	cfg Config
 	log hclog.Logger
 
 	clusters atomic.Pointer[map[string]*Cluster]
 
-	ctx    context.Context //nolint:containedctx // ends the trials, which outlive the requests that begin them
-	cancel context.CancelFunc
-	mu     sync.Mutex // guards closed, and wg.Add against it; serialises writers of clusters
+	mu     sync.Mutex // guards closed and running, and wg.Add against closed; serialises writers of clusters
 	closed bool
-	wg     sync.WaitGroup
+	// running ends the goroutines, which outlive the requests that begin them.
+	running map[*context.CancelFunc]struct{}
+	wg      sync.WaitGroup
 }
 
 // New makes an empty set. Close ends it.
@@ -55,11 +62,13 @@ func New(cfg Config) *Set {
 	if cfg.NewUpstream == nil {
 		cfg.NewUpstream = func(u upstream.Config) upstream.Upstream { return upstream.New(u) }
 	}
-	if cfg.FailFast <= 0 {
-		cfg.FailFast = 3 * time.Second
-	}
-	if cfg.Drain <= 0 {
-		cfg.Drain = 30 * time.Second
+	for _, d := range []struct {
+		to        *time.Duration
+		otherwise time.Duration
+	}{{&cfg.FailFast, DefaultFailFast}, {&cfg.FailFastInbound, DefaultFailFastInbound}, {&cfg.Drain, DefaultDrain}} {
+		if *d.to <= 0 {
+			*d.to = d.otherwise
+		}
 	}
 	if cfg.Ejected == nil {
 		cfg.Ejected = func(upstream.Reason) {}
@@ -67,8 +76,7 @@ func New(cfg Config) *Set {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	s := &Set{cfg: cfg, log: cfg.Logger.Named("endpoints")}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s := &Set{cfg: cfg, log: cfg.Logger.Named("endpoints"), running: map[*context.CancelFunc]struct{}{}}
 	s.clusters.Store(&map[string]*Cluster{})
 	return s
 }
@@ -81,9 +89,9 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 	c := s.Cluster(dc.Name)
 	known := c != nil
 	if !known {
-		c = &Cluster{name: dc.Name, set: s}
+		c = newCluster(s, dc.Name)
 	}
-	retired, quiet := c.update(dc)
+	retired, quiet, closed := c.update(dc)
 	if !known {
 		s.change(func(all map[string]*Cluster) { all[dc.Name] = c })
 	}
@@ -91,6 +99,7 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 	for _, u := range quiet {
 		u.CloseIdle()
 	}
+	closed()
 	return nil
 }
 
@@ -119,15 +128,17 @@ func (s *Set) retire(us []upstream.Upstream) {
 	}
 }
 
-// Close closes every connection and waits for trials to end. Apply after Close
-// is a mistake.
+// Close closes every connection and waits for trials and checks to end. Apply
+// after Close is a mistake.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
 	all := *s.clusters.Load()
 	s.clusters.Store(&map[string]*Cluster{})
+	for cancel := range s.running {
+		(*cancel)()
+	}
 	s.mu.Unlock()
-	s.cancel()
 	for _, c := range all {
 		for _, u := range c.retireAll() {
 			u.Close()
@@ -136,65 +147,30 @@ func (s *Set) Close() {
 	s.wg.Wait()
 }
 
-// start runs f in a goroutine that Close waits for; it gives false after Close.
-func (s *Set) start(f func(context.Context)) bool {
+// start runs f in a goroutine that Close ends and waits for. It gives what
+// ends it earlier, and false after Close. The goroutine outlives the request that begins it.
+//
+//nolint:contextcheck // so its context is its own
+func (s *Set) start(f func(context.Context)) (stop context.CancelFunc, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return false
+		return nil, false
 	}
-	s.wg.Go(func() { f(s.ctx) })
-	return true
+	ctx, cancel := context.WithCancel(context.Background())
+	s.running[&cancel] = struct{}{}
+	s.wg.Go(func() {
+		defer func() {
+			cancel()
+			s.mu.Lock()
+			delete(s.running, &cancel)
+			s.mu.Unlock()
+		}()
+		f(ctx)
+	})
+	return cancel, true
 }
 
-func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint) upstream.Upstream {
-	return s.cfg.NewUpstream(upstream.Config{Address: e.Address, HTTP2: dc.HTTP2, ConnectTimeout: dc.ConnectTimeout})
-}
-
-// Status is a cluster's state at one moment.
-type Status struct {
-	Config    *discovery.Cluster
-	Endpoints []EndpointStatus
-}
-
-// EndpointStatus is an endpoint's state at one moment.
-type EndpointStatus struct {
-	mesh.Endpoint
-	InFlight int64
-	EWMA     time.Duration
-	// Ejected is true from a failed dial until one succeeds; the three after it are zero without.
-	Ejected bool
-	// ConnectFailures is how many dials failed in a row.
-	ConnectFailures int
-	EjectedUntil    time.Time
-	Reason          upstream.Reason
-	OnTrial         bool
-	Total           discovery.Load
-}
-
-// Status gives every cluster, sorted by name, endpoints in the order of the assignment.
-func (s *Set) Status() []Status {
-	all := *s.clusters.Load()
-	out := make([]Status, 0, len(all))
-	for _, c := range all {
-		out = append(out, c.status(time.Now()))
-	}
-	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Config.Name, b.Config.Name) })
-	return out
-}
-
-func (c *Cluster) status(now time.Time) Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	st := Status{Config: c.Config()}
-	for _, listed := range st.Config.Endpoints {
-		e := c.endpoints[listed.EndpointKey]
-		x := e.ejection
-		st.Endpoints = append(st.Endpoints, EndpointStatus{
-			Endpoint: listed, InFlight: e.load.InFlight(), EWMA: e.load.EWMA(now),
-			Ejected: x.ejected(), ConnectFailures: x.failures, EjectedUntil: x.dueAt(!c.without.IsZero()), Reason: x.reason, OnTrial: x.onTrial,
-			Total: e.totals.load(),
-		})
-	}
-	return st
+func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) upstream.Upstream {
+	return s.cfg.NewUpstream(upstream.Config{Address: e.Address, HTTP2: dc.HTTP2, ConnectTimeout: dc.ConnectTimeout, Gate: g})
 }

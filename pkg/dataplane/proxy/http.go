@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -112,8 +113,12 @@ type exchange struct {
 	reason upstream.Reason
 
 	cluster *endpoints.Cluster
-	body    *body
-	interim interim
+	// cancel ends the request for the cluster's own reasons, and resets what
+	// resetWith was given; nil where it has none.
+	cancel    context.CancelCauseFunc
+	resetWith func(io.Closer) (undo func() bool)
+	body      *body
+	interim   interim
 }
 
 func (x *exchange) serve(ctx context.Context) error {
@@ -129,6 +134,15 @@ func (x *exchange) serve(ctx context.Context) error {
 		return err
 	}
 	x.cluster, x.label = cluster, name
+	if cluster.ClosesEstablished() {
+		// A tunnel outlives the request's context, which ends with the client's writing side.
+		over, end := context.WithCancelCause(context.WithoutCancel(ctx))
+		during, cancel := context.WithCancelCause(ctx)
+		ctx = during
+		x.cancel = func(err error) { cancel(err); end(err) }
+		x.resetWith = func(c io.Closer) func() bool { return context.AfterFunc(over, func() { reset(c) }) }
+		defer x.cancel(nil)
+	}
 	if x.r.Method == http.MethodConnect {
 		return x.connect(ctx)
 	}

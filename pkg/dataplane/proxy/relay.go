@@ -55,7 +55,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, 
 	)
 	hash := clientHash(x.r.RemoteAddr)
 	for {
-		lease, err := x.cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Sent: sent})
+		lease, err := x.cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Sent: sent, Cancel: x.cancel})
 		switch {
 		case err == nil:
 		case errors.Is(err, endpoints.ErrAllTried) && len(tried) > len(sent):
@@ -103,7 +103,7 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	lease.Connected()
 	resp, err := conn.RoundTrip(x.outgoing(ctx, lease.Key))
 	if err == nil {
-		lease.Answered(resp.StatusCode < 502 || resp.StatusCode > 504)
+		lease.Response(resp.StatusCode, resp.Header)
 		return resp, nil
 	}
 	broken := x.body.failure()
@@ -112,7 +112,8 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	}
 	reason := upstream.ReasonOf(err)
 	// None of these is the endpoint's fault.
-	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone
+	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone ||
+		reason == upstream.EndpointEjected || reason == upstream.BreakerRequests
 	switch {
 	case gone:
 	case reason == upstream.ResetBeforeHeaders:
@@ -240,6 +241,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		ok = false
 		x.abort(upstream.ResetMidBody)
 	}
+	lease.Trailers(resp.Trailer)
 	for k, v := range resp.Trailer {
 		if len(resp.Trailer) != announced {
 			k = http.TrailerPrefix + k

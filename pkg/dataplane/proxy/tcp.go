@@ -62,12 +62,23 @@ func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
 func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
 	cluster, err := t.resolve(ctx, t.Cluster)
 	if err == nil {
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(client.RemoteAddr().String()))
+		var cancel context.CancelCauseFunc
+		if cluster.ClosesEstablished() {
+			ctx, cancel = context.WithCancelCause(ctx)
+			defer cancel(nil)
+		}
+		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(client.RemoteAddr().String()), cancel)
 		if derr == nil {
 			defer lease.End(true)
 			defer func() { _ = raw.Close() }()
+			if cancel != nil {
+				defer context.AfterFunc(ctx, func() { reset(raw) })()
+			}
 			defer func() { _ = client.Close() }()
 			splice(raw.TCPConn, client)
+			if cancel != nil && ctx.Err() != nil {
+				return upstream.ContextReason(ctx)
+			}
 			return upstream.None
 		}
 		err = derr

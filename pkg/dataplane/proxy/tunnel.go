@@ -16,11 +16,11 @@ import (
 )
 
 // dialCluster makes an opaque connection to an endpoint, another one when a
-// dial fails. The lease must be ended.
-func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64) (*upstream.Raw, *endpoints.Lease, error) {
+// dial fails. The lease must be ended. cancel may be nil.
+func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc) (*upstream.Raw, *endpoints.Lease, error) {
 	var tried []mesh.EndpointKey
 	for dials := 1; ; dials++ {
-		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried})
+		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Cancel: cancel})
 		if errors.Is(err, endpoints.ErrAllTried) {
 			tried = nil
 			dials--
@@ -78,15 +78,25 @@ func reset(c io.Closer) {
 	_ = c.Close()
 }
 
+// guard resets a connection when the request is ended, since copying does not
+// look at that; the function it gives undoes that.
+func (x *exchange) guard(c io.Closer) func() bool {
+	if x.resetWith == nil {
+		return func() bool { return true }
+	}
+	return x.resetWith(c)
+}
+
 // connect makes a tunnel to the cluster that the authority names (RFC 9110 section 9.3.6).
 func (x *exchange) connect(ctx context.Context) error {
-	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr))
+	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr), x.cancel)
 	if err != nil {
 		return err
 	}
 	defer lease.End(true)
 	defer func() { _ = raw.Close() }()
 	defer x.Tracker.hold(raw)()
+	defer x.guard(raw)()
 	x.status = http.StatusOK
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
@@ -177,6 +187,7 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 		}
 	}
 	defer x.Tracker.hold(up)()
+	defer x.guard(up)()
 	head := endToEnd(resp.Header)
 	head.Set("Connection", "Upgrade")
 	head.Set("Upgrade", resp.Header.Get("Upgrade"))

@@ -27,6 +27,14 @@ type conn struct {
 type counted struct {
 	*net.TCPConn
 	wrote, read atomic.Int64
+	// leave gives the connection's place in the gate back.
+	leave func()
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.TCPConn.Close()
 }
 
 func (c *counted) Write(b []byte) (int, error) {
@@ -56,11 +64,11 @@ func (c *counted) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (p *Pool) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
-	tcp, err := p.dial(ctx)
+	tcp, leave, err := p.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &counted{TCPConn: tcp}
+	c := &counted{TCPConn: tcp, leave: leave}
 	if owner, ok := ctx.Value(netConnKey{}).(*conn); ok {
 		owner.tcp = c
 	}

@@ -103,9 +103,12 @@ func deadlineWithin(ctx context.Context, d time.Duration) bool {
 	return ok && time.Until(deadline) <= d
 }
 
-// ContextReason is the reason in the end of a request's ctx: Deadline where its
-// time was over, ClientGone otherwise.
+// ContextReason is the reason in the end of a request's ctx: that of its cause
+// where we ended it with an *Error, Deadline where its time was over, ClientGone otherwise.
 func ContextReason(ctx context.Context) Reason {
+	if e, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
+		return e.Reason
+	}
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) || ctx.Err() == nil && Ended(ctx) {
 		return Deadline
 	}

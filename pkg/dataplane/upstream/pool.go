@@ -20,6 +20,17 @@ type Config struct {
 	// It should be shorter than what servers allow, since a server that closes
 	// first may do so under a request.
 	IdleTimeout time.Duration
+	// Gate limits connections; nil for no limit.
+	Gate Gate
+}
+
+// Gate is asked before each connection for traffic; a Probe needs no leave.
+// Both methods may be called from any goroutine, also under the pool's work, and must not block.
+type Gate interface {
+	// Open takes a place for a connection; false refuses it, with the reason BreakerConnections.
+	Open() bool
+	// Closed gives the place of a connection back, or of a dial that failed. It is called once for each Open.
+	Closed()
 }
 
 // Upstream is what the proxy needs of the connections to one endpoint. A
@@ -99,6 +110,22 @@ func (p *Pool) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns) + len(p.raw)
+}
+
+// enter asks the gate, dials, and gives what leaves the gate again, once.
+func (p *Pool) enter(ctx context.Context) (*net.TCPConn, func(), error) {
+	if p.cfg.Gate == nil {
+		c, err := p.dial(ctx)
+		return c, func() {}, err
+	}
+	if !p.cfg.Gate.Open() {
+		return nil, nil, &Error{Reason: BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+	}
+	c, err := p.dial(ctx)
+	if err != nil {
+		p.cfg.Gate.Closed()
+	}
+	return c, sync.OnceFunc(p.cfg.Gate.Closed), err
 }
 
 func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {

@@ -31,7 +31,10 @@ const (
 	BreakerPending     Reason = "breaker_pending"
 	BreakerRequests    Reason = "breaker_requests"
 	BreakerRetries     Reason = "breaker_retries"
+	FailFast           Reason = "fail_fast"
 	Deadline           Reason = "deadline"
+	DeadlineInQueue    Reason = "deadline_in_queue"
+	EndpointEjected    Reason = "endpoint_ejected"
 	ClientGone         Reason = "client_gone"
 	Draining           Reason = "draining"
 	EndpointRemoved    Reason = "endpoint_removed"
@@ -70,6 +73,9 @@ var outcomes = map[Reason]outcome{
 	BreakerPending:     {http.StatusServiceUnavailable, "connection_limit_reached", codes.Unavailable},
 	BreakerRequests:    {http.StatusServiceUnavailable, "connection_limit_reached", codes.Unavailable},
 	BreakerRetries:     {http.StatusServiceUnavailable, "connection_limit_reached", codes.Unavailable},
+	FailFast:           {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},
+	EndpointEjected:    {http.StatusServiceUnavailable, "connection_terminated", codes.Unavailable},
+	DeadlineInQueue:    {http.StatusGatewayTimeout, "connection_timeout", codes.DeadlineExceeded},
 	Deadline:           {http.StatusGatewayTimeout, "http_response_timeout", codes.DeadlineExceeded},
 	ClientGone:         {499, "http_request_error", codes.Canceled},
 	Draining:           {http.StatusServiceUnavailable, "destination_unavailable", codes.Unavailable},

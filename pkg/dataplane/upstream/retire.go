@@ -10,7 +10,8 @@ import (
 // also takes the connection off the pool's books.
 type Raw struct {
 	*net.TCPConn
-	pool *Pool
+	pool  *Pool
+	leave func()
 }
 
 // Close closes the connection.
@@ -18,6 +19,7 @@ func (r *Raw) Close() error {
 	r.pool.mu.Lock()
 	delete(r.pool.raw, r)
 	r.pool.mu.Unlock()
+	defer r.leave()
 	return r.TCPConn.Close()
 }
 
@@ -29,11 +31,11 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 	if retired {
 		return nil, p.gone()
 	}
-	tcp, err := p.dial(ctx)
+	tcp, leave, err := p.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &Raw{TCPConn: tcp, pool: p}
+	r := &Raw{TCPConn: tcp, pool: p, leave: leave}
 	p.mu.Lock()
 	retired = p.retired
 	if !retired {
@@ -41,7 +43,7 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 	}
 	p.mu.Unlock()
 	if retired {
-		_ = tcp.Close()
+		_ = r.Close()
 		return nil, p.gone()
 	}
 	return r, nil

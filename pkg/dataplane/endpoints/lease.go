@@ -1,0 +1,244 @@
+package endpoints
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// Lease is the use of one endpoint for one request or connection. It ends with
+// exactly one call of DialFailed or End. A Lease belongs to one goroutine.
+type Lease struct {
+	// Cluster and Key say what is leased, Upstream reaches it.
+	Cluster  *Cluster
+	Key      mesh.EndpointKey
+	Upstream upstream.Upstream
+
+	endpoint *endpoint
+	began    time.Time
+	sent     time.Time
+	answered bool
+
+	request Request
+	// trial: the verdict on the endpoint waits for this request. seq is the
+	// place in the register of those that may be closed; 0 for none.
+	trial bool
+	seq   uint64
+}
+
+// DialFailed ends the lease: no connection was had. The endpoint is ejected at
+// once when reason is its own fault, and dialled in the background when the
+// caller could not wait to find out.
+func (l *Lease) DialFailed(reason upstream.Reason) {
+	defer l.release()
+	switch {
+	case reason.Dial():
+		l.note(localBad)
+		l.Cluster.dialFailed(l.endpoint, l.began, reason)
+	case reason != upstream.EndpointRemoved && time.Since(l.began) >= patience:
+		l.Cluster.suspect(l.endpoint)
+	}
+}
+
+// patience is how long a dial may take before its being given up says
+// something of the endpoint: clients in more of a hurry than the connect
+// timeout would otherwise never find out that an endpoint is dead.
+const patience = 100 * time.Millisecond
+
+// Connected says that a connection was had and the request goes out now.
+func (l *Lease) Connected() {
+	l.sent = time.Now()
+	l.Cluster.count(l.endpoint, discovery.Load{Issued: 1})
+	l.note(localGood)
+	if l.endpoint.out.Load() {
+		l.Cluster.dialed(l.endpoint, l.began)
+	}
+}
+
+// Answered says that response headers have come, after Connected. ok is false
+// for an answer that speaks of the endpoint's own trouble, or for none. Response says more.
+func (l *Lease) Answered(ok bool) {
+	e := answerGood
+	if !ok {
+		e = answerGateway
+	}
+	l.observe(ok)
+	l.note(e)
+}
+
+// Response says that a response with this status and header has come, after
+// Connected. 502, 503 and 504 count as slow, every 5xx against the endpoint;
+// a gRPC status in the header counts as the HTTP status that fits it, one that
+// is still to come is left to Trailers. Retry-After (RFC 9110 section 10.2.3)
+// and grpc-retry-pushback-ms (gRFC A6) are honoured.
+func (l *Lease) Response(status int, header http.Header) {
+	code, isGRPC := grpcStatus(header)
+	if isGRPC {
+		status = httpStatus(code)
+	}
+	l.observe(status < 502 || status > 504)
+	if d := retryAfter(status, header, time.Now()); d > 0 {
+		l.endpoint.load.Avoid(time.Now(), d)
+	}
+	if !isGRPC && strings.HasPrefix(header.Get("Content-Type"), "application/grpc") {
+		// The trailers tell. For a trial the headers must do: a stream may never end.
+		l.verdict(answerGood)
+		return
+	}
+	l.note(answerOf(status))
+}
+
+// Trailers says what a gRPC response ended with, after Response; nothing of it
+// matters but grpc-status and grpc-retry-pushback-ms.
+func (l *Lease) Trailers(trailer http.Header) {
+	code, ok := grpcStatus(trailer)
+	if !ok {
+		return
+	}
+	status := httpStatus(code)
+	if d := retryAfter(status, trailer, time.Now()); d > 0 {
+		l.endpoint.load.Avoid(time.Now(), d)
+	}
+	l.note(answerOf(status))
+}
+
+// Broken says that the connection broke before an answer, after Connected. The
+// endpoint is dialled in the background: its process may have died, and the
+// balancer need not choose it again for long.
+func (l *Lease) Broken() {
+	l.observe(false)
+	l.note(localBad)
+	l.Cluster.suspect(l.endpoint)
+}
+
+// TimedOut says that the answer did not come within the time of this attempt, after Connected.
+func (l *Lease) TimedOut() {
+	l.observe(false)
+	l.note(localBad)
+}
+
+// Dialed is Answered for an opaque connection: the time that the dial took is
+// all that is known of the endpoint's latency.
+func (l *Lease) Dialed() {
+	now := time.Now()
+	l.answered = true
+	l.endpoint.load.Observe(now, now.Sub(l.began), true)
+	l.verdict(answerGood)
+}
+
+// End ends the lease; ok is false when the endpoint failed the request. One
+// that was sent and never answered has shown that an answer takes at least so long.
+func (l *Lease) End(ok bool) {
+	if !l.answered && !l.sent.IsZero() {
+		now := time.Now()
+		l.endpoint.load.Outlast(now, now.Sub(l.sent))
+	}
+	l.release()
+	if ok {
+		l.Cluster.count(l.endpoint, discovery.Load{Succeeded: 1})
+		return
+	}
+	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
+}
+
+// release gives back what Acquire took.
+func (l *Lease) release() {
+	l.endpoint.load.End()
+	if !l.request.Opaque {
+		l.Cluster.gauges[l.request.Priority][Requests].leave()
+	}
+	if l.seq > 0 || l.trial {
+		l.Cluster.ended(l)
+	}
+}
+
+func (l *Lease) observe(ok bool) {
+	now := time.Now()
+	l.answered = true
+	l.endpoint.load.Observe(now, now.Sub(l.sent), ok)
+}
+
+// note tells the outlier detection of an event.
+func (l *Lease) note(e event) {
+	if e != localGood {
+		l.verdict(e)
+	}
+	o := l.Cluster.Config().Outlier
+	if o == nil {
+		return
+	}
+	if found := l.endpoint.tally.note(o, e); found != "" {
+		l.Cluster.doubt(l.endpoint, found)
+	}
+	l.Cluster.sweep(time.Now())
+}
+
+// verdict decides a trial.
+func (l *Lease) verdict(e event) {
+	if l.trial {
+		l.trial = false
+		l.Cluster.judged(l.endpoint, e == answerGood)
+	}
+}
+
+func answerOf(status int) event {
+	switch {
+	case status >= 502 && status <= 504:
+		return answerGateway
+	case status >= 500:
+		return answerBad
+	}
+	return answerGood
+}
+
+func grpcStatus(h http.Header) (codes.Code, bool) {
+	v := h.Get("Grpc-Status")
+	n, err := strconv.ParseUint(v, 10, 32)
+	return codes.Code(n), v != "" && err == nil
+}
+
+// httpStatus is the HTTP status that Envoy's outlier detection takes for a gRPC status.
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.OK:
+		return http.StatusOK
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	case codes.Unimplemented:
+		return http.StatusNotImplemented
+	case codes.Unknown, codes.Internal, codes.DataLoss:
+		return http.StatusInternalServerError
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Canceled, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied,
+		codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Unauthenticated:
+	}
+	return http.StatusBadRequest
+}
+
+// retryAfter is how long the endpoint wants to be left alone; 0 for no such wish.
+func retryAfter(status int, h http.Header, now time.Time) time.Duration {
+	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
+		return 0
+	}
+	if ms, err := strconv.ParseUint(h.Get("Grpc-Retry-Pushback-Ms"), 10, 31); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	v := h.Get("Retry-After")
+	if s, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(s) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
