@@ -3,7 +3,6 @@ package drain
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -79,9 +78,7 @@ func listed(a *endpointv3.ClusterLoadAssignment) Listing {
 		}
 	}
 	for _, l := range a.GetEndpoints() {
-		all := l.GetLbEndpoints()
-		all = append(slices.Clip(all), l.GetLoadBalancerEndpoints().GetLbEndpoints()...)
-		for _, e := range all {
+		for _, e := range l.GetLbEndpoints() {
 			usable := e.GetHealthStatus() != corev3.HealthStatus_DRAINING
 			if name := e.GetEndpointName(); name != "" {
 				endpoint(a.GetNamedEndpoints()[name], usable)
