@@ -148,4 +148,9 @@ func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
 	fields := c.GetMetadata().GetFilterMetadata()[metadataName].GetFields()
 	p.base.CloseOnEjection = fields["close_on_ejection"].GetBoolValue()
 	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
+	if d, ok := durationText(fields["drain"]); ok {
+		p.base.Drain = &d
+	}
+	p.base.Timeout, _ = durationText(fields["timeout"])
+	p.base.Retry = readRetry(fields["retry"].GetStructValue())
 }

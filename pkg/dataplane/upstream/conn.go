@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -27,6 +28,9 @@ type conn struct {
 type counted struct {
 	*net.TCPConn
 	wrote, read atomic.Int64
+	// begun is closed when what came first has been looked at; nil for HTTP/1.1.
+	begun chan struct{}
+	seen  bool
 	// leave gives the connection's place in the gate back.
 	leave func()
 }
@@ -50,10 +54,25 @@ func (c *counted) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
+// Read is called by one goroutine of net/http.
 func (c *counted) Read(b []byte) (int, error) {
+	if c.read.Load() > 0 {
+		// Who reads on has worked on what there was: the settings, which come first (RFC 9113 section 3.4).
+		c.begin()
+	}
 	n, err := c.TCPConn.Read(b)
 	c.read.Add(int64(n))
+	if err != nil {
+		c.begin()
+	}
 	return n, err
+}
+
+func (c *counted) begin() {
+	if c.begun != nil && !c.seen {
+		c.seen = true
+		close(c.begun)
+	}
 }
 
 // WriteTo keeps splice, and keeps io.Copy from going round Read's count.
@@ -69,6 +88,9 @@ func (p *Pool) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	c := &counted{TCPConn: tcp, leave: leave}
+	if p.cfg.HTTP2 {
+		c.begun = make(chan struct{})
+	}
 	if owner, ok := ctx.Value(netConnKey{}).(*conn); ok {
 		owner.tcp = c
 	}
@@ -80,6 +102,9 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	wrote, read := c.tcp.wrote.Load(), c.tcp.read.Load()
 	resp, err := c.ClientConn.RoundTrip(req)
 	if err == nil {
+		if resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != http.NoBody {
+			resp.Body = &answerBody{resp.Body, req.Context(), c.pool} //nolint:contextcheck // the request's own
+		}
 		return resp, nil
 	}
 	// An HTTP/2 connection is shared, so its byte counts say nothing of one
@@ -93,4 +118,19 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	e := sendError(req.Context(), c.pool.cfg.Address, err, unsent, unanswered)
 	e.Reused = reused && e.Reason == ResetBeforeHeaders
 	return nil, e
+}
+
+// answerBody is a response's body whose errors are *Error.
+type answerBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // the request's, which the body belongs to
+	pool *Pool
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, bodyError(b.ctx, b.pool.cfg.Address, err)
+	}
+	return n, err
 }

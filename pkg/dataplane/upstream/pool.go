@@ -38,6 +38,7 @@ type Gate interface {
 //   - Acquire sends nothing of a request, and its failure is an *Error with Unsent;
 //   - a Conn is used for one request and retries nothing;
 //   - an error of RoundTrip is an *Error whose Unsent is true only if no peer can have acted on the request;
+//   - so is an error of reading a response's body, but for io.EOF;
 //   - Retire refuses new work at once and lets what is in flight finish;
 //   - a response's header still has Connection, so that the fields it names stay
 //     behind. Pool falls short of this: net/http takes Connection off a response
@@ -48,6 +49,7 @@ type Upstream interface {
 	Dial(ctx context.Context) (*Raw, error)
 	Probe(ctx context.Context) error
 	CloseIdle()
+	// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0.
 	Retire(drain time.Duration)
 	Close()
 }

@@ -58,7 +58,7 @@ func (p *Pool) CloseIdle() {
 }
 
 // Retire takes no new work, closes idle connections at once and the others
-// when they have finished, or after drain. It does not wait.
+// when they have finished, or after drain; below 0 is never. It does not wait.
 func (p *Pool) Retire(drain time.Duration) {
 	p.mu.Lock()
 	p.retired = true
@@ -67,7 +67,7 @@ func (p *Pool) Retire(drain time.Duration) {
 		p.reap.Stop()
 		p.reap = nil
 	}
-	if p.kill == nil && len(p.conns)+len(p.raw) > 0 {
+	if p.kill == nil && drain >= 0 && len(p.conns)+len(p.raw) > 0 {
 		p.kill = time.AfterFunc(drain, p.Close)
 	}
 	p.mu.Unlock()
