@@ -343,15 +343,10 @@ func TestDrainTimeEnds(t *testing.T) {
 	defer s.Close()
 	control.set(echo, s.Listener.Addr().String())
 	r := start(t, addr, func(c *dataplane.Config) { c.DrainTime = 200 * time.Millisecond })
-	failed := make(chan error, 1)
+	told := make(chan string, 1)
 	go func() {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr["outbound"]+"/", nil)
-		req.Host = echo
-		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		failed <- err
+		_, h, _ := r.get(echo)
+		told <- h.Get("Proxy-Status")
 	}()
 	eventually(t, "in flight", func() bool { _, b := r.admin(http.MethodGet, "/clusters"); return strings.Contains(b, "rq_active::1") })
 	began := time.Now()
@@ -359,8 +354,8 @@ func TestDrainTimeEnds(t *testing.T) {
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("took %s", took)
 	}
-	if <-failed == nil {
-		t.Error("a request that never ends ended well")
+	if got := <-told; !strings.Contains(got, "layer=proxy; reason=draining") {
+		t.Errorf("a request that never ends was told %q", got)
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 func (x *exchange) relay(ctx context.Context) error {
 	if x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody {
 		x.body = &body{src: x.r.Body}
+		if x.MaxRequestBytes > 0 {
+			x.body.src = http.MaxBytesReader(x.w, x.r.Body, x.MaxRequestBytes)
+		}
 	}
 	resp, lease, err := x.send(ctx)
 	if err != nil {
@@ -110,10 +113,11 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	if broken != nil && !upstream.Ended(ctx) {
 		err = bodyError(broken, err)
 	}
+	if broken == nil && lease.Overdue() && !upstream.Ended(ctx) {
+		err = overdue(lease)
+	}
 	reason := upstream.ReasonOf(err)
-	// None of these is the endpoint's fault.
-	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone ||
-		reason == upstream.EndpointEjected || reason == upstream.BreakerRequests
+	gone := broken != nil || notTheirs(reason)
 	switch {
 	case gone:
 	case reason == upstream.ResetBeforeHeaders:
@@ -125,9 +129,22 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	return nil, err
 }
 
+// notTheirs tells whether an attempt ended for a reason that is no fault of the endpoint's.
+func notTheirs(r upstream.Reason) bool {
+	switch r { //nolint:exhaustive // all others are
+	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
+		upstream.Draining, upstream.ConnectionAge:
+		return true
+	}
+	return false
+}
+
 // bodyError is the error of an attempt that failed with err because the
 // client's body broke off: it names the client's side, and no endpoint.
 func bodyError(broken, err error) error {
+	if long, ok := errors.AsType[*http.MaxBytesError](broken); ok {
+		return tooLarge(long.Limit)
+	}
 	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
 	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
 		e.Reason = upstream.ClientGone
@@ -230,16 +247,13 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	}
 	announced := len(resp.Trailer)
 	x.status = resp.StatusCode
+	x.farewell(lease.Removed())
 	x.w.WriteHeader(resp.StatusCode)
 	if err := copyBody(x.w, resp, x.r.Method); err != nil {
-		switch {
-		case errors.Is(err, errClientWrite):
-			x.abort(upstream.ClientGone)
-		case upstream.Ended(ctx):
-			x.abort(upstream.ContextReason(ctx))
-		}
-		ok = false
-		x.abort(upstream.ResetMidBody)
+		e := x.brokenOff(ctx, err, lease)
+		ok = notTheirs(e.Reason)
+		x.abort(e)
+		return
 	}
 	lease.Trailers(resp.Trailer)
 	for k, v := range resp.Trailer {
@@ -248,6 +262,20 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 		}
 		header[k] = v
 	}
+}
+
+// brokenOff says why a body could not be copied to its end.
+func (x *exchange) brokenOff(ctx context.Context, err error, lease *endpoints.Lease) *upstream.Error {
+	e := asError(err)
+	switch {
+	case upstream.Ended(ctx):
+		e = &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: lease.Key.Address, Err: context.Cause(ctx)}
+	case errors.Is(err, errClientWrite):
+		e = &upstream.Error{Reason: upstream.ClientGone, Err: err}
+	case lease.Overdue():
+		e = overdue(lease)
+	}
+	return e
 }
 
 var errClientWrite = errors.New("write to the client")

@@ -78,13 +78,15 @@ func reset(c io.Closer) {
 	_ = c.Close()
 }
 
-// guard resets a connection when the request is ended, since copying does not
-// look at that; the function it gives undoes that.
+// guard resets a connection when the client's ends, or the cluster closes what
+// is established; the function it gives undoes that.
 func (x *exchange) guard(c io.Closer) func() bool {
-	if x.resetWith == nil {
-		return func() bool { return true }
-	}
-	return x.resetWith(c)
+	return context.AfterFunc(x.over, func() { reset(c) })
+}
+
+// established notes why we ended a tunnel ourselves, if we did.
+func (x *exchange) established(lease *endpoints.Lease) {
+	x.reason = upstream.ReasonOf(brokenBy(x.over, lease))
 }
 
 // connect makes a tunnel to the cluster that the authority names (RFC 9110 section 9.3.6).
@@ -102,6 +104,7 @@ func (x *exchange) connect(ctx context.Context) error {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
 		spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		x.established(lease)
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -111,6 +114,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
 	splice(raw.TCPConn, client)
+	x.established(lease)
 	return nil
 }
 
@@ -207,6 +211,7 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 		upHalf = upgraded{up}
 	}
 	splice(upHalf, client)
+	x.established(lease)
 	return nil
 }
 

@@ -162,7 +162,7 @@ func (p *Pool) ready(ctx context.Context, c *conn) error {
 		}
 	}
 	switch {
-	case c.Reserve() == nil:
+	case (!p.cfg.HTTP2 || !c.tcp.broken) && c.Reserve() == nil:
 		return nil
 	case c.Err() == nil && p.cfg.HTTP2:
 		return fail(StreamLimit, "the endpoint allows no stream on a new connection")

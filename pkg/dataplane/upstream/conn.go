@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -28,15 +29,18 @@ type conn struct {
 type counted struct {
 	*net.TCPConn
 	wrote, read atomic.Int64
-	// begun is closed when what came first has been looked at; nil for HTTP/1.1.
+	// begun is closed when what came first has been looked at, or nothing came; nil for HTTP/1.1.
 	begun chan struct{}
-	seen  bool
+	once  sync.Once
+	// broken is set before begun is closed.
+	broken bool
 	// leave gives the connection's place in the gate back.
 	leave func()
 }
 
 // Close closes the connection.
 func (c *counted) Close() error {
+	c.begin(true)
 	defer c.leave()
 	return c.TCPConn.Close()
 }
@@ -58,20 +62,22 @@ func (c *counted) ReadFrom(r io.Reader) (int64, error) {
 func (c *counted) Read(b []byte) (int, error) {
 	if c.read.Load() > 0 {
 		// Who reads on has worked on what there was: the settings, which come first (RFC 9113 section 3.4).
-		c.begin()
+		c.begin(false)
 	}
 	n, err := c.TCPConn.Read(b)
 	c.read.Add(int64(n))
 	if err != nil {
-		c.begin()
+		c.begin(true)
 	}
 	return n, err
 }
 
-func (c *counted) begin() {
-	if c.begun != nil && !c.seen {
-		c.seen = true
-		close(c.begun)
+func (c *counted) begin(broken bool) {
+	if c.begun != nil {
+		c.once.Do(func() {
+			c.broken = broken
+			close(c.begun)
+		})
 	}
 }
 
