@@ -211,8 +211,14 @@ func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	if s.skip[port] {
 		fields["skip"] = structpb.NewBoolValue(true)
 	}
-	if s.drain > 0 {
+	if s.drain != nil {
 		fields["drain"] = structpb.NewStringValue(s.drain.String())
+	}
+	if s.timeout > 0 {
+		fields["timeout"] = structpb.NewStringValue(s.timeout.String())
+	}
+	if s.retry != nil {
+		fields["retry"] = structpb.NewStructValue(s.retry.metadata())
 	}
 	if s.closing.onEjection {
 		fields["close_on_ejection"] = structpb.NewBoolValue(true)

@@ -149,9 +149,13 @@ type exchange struct {
 	// cancel ends the request for the cluster's own reasons; nil where it has none.
 	cancel context.CancelCauseFunc
 	// over ends what outlives the request's context, which ends with the client's writing side.
-	over    context.Context //nolint:containedctx // the exchange is what it belongs to
+	over context.Context //nolint:containedctx // the exchange is what it belongs to
+	// endTry ends the context of the attempt that was answered; nil where it has none of its own.
+	endTry  func()
 	body    *body
 	interim interim
+	// attempts are for the access log.
+	attempts []attempt
 }
 
 func (x *exchange) serve(ctx context.Context) error {

@@ -41,7 +41,7 @@ func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, has
 			return nil, nil, err
 		}
 		tried = append(tried, lease.Key)
-		c.Metrics.retried(cluster.Name(), reason)
+		c.Metrics.retried(cluster.Name(), string(reason))
 	}
 }
 
