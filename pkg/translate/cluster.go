@@ -30,9 +30,6 @@ const (
 	policyMaglev       = "maglev"
 )
 
-// metadataNamespace is where metadata of ours stands.
-const metadataNamespace = "freshmesh.dev"
-
 // ringHash names its hash function: gRPC refuses the default one, which is the same.
 var ringHash = &ring_hashv3.RingHash{HashFunction: ring_hashv3.RingHash_XX_HASH}
 
@@ -212,22 +209,22 @@ func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 		fields["skip"] = structpb.NewBoolValue(true)
 	}
 	if s.drain != nil {
-		fields["drain"] = structpb.NewStringValue(s.drain.String())
+		fields[mesh.DrainKey] = structpb.NewStringValue(s.drain.String())
 	}
 	if s.timeout > 0 {
-		fields["timeout"] = structpb.NewStringValue(s.timeout.String())
+		fields[mesh.TimeoutKey] = structpb.NewStringValue(s.timeout.String())
 	}
 	if s.retry != nil {
-		fields["retry"] = structpb.NewStructValue(s.retry.metadata())
+		fields[mesh.RetryKey] = structpb.NewStructValue(s.retry.metadata())
 	}
 	if s.closing.onEjection {
-		fields["close_on_ejection"] = structpb.NewBoolValue(true)
+		fields[mesh.CloseOnEjectionKey] = structpb.NewBoolValue(true)
 	}
 	if s.closing.onOverload {
-		fields["close_on_overload"] = structpb.NewBoolValue(true)
+		fields[mesh.CloseOnOverloadKey] = structpb.NewBoolValue(true)
 	}
 	if len(fields) == 0 {
 		return nil
 	}
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: fields}}}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{mesh.MetadataNamespace: {Fields: fields}}}
 }

@@ -14,7 +14,7 @@ func TestWhatIsSaidWithNothing(t *testing.T) {
 	if s.drain == nil || *s.drain != 0 || s.timeout != 15*time.Second || s.retry.proto() != nil {
 		t.Errorf("%+v", s)
 	}
-	fields := s.metadata(80, protocol{http: true}).GetFilterMetadata()[metadataNamespace].GetFields()
+	fields := s.metadata(80, protocol{http: true}).GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
 	if fields["drain"].GetStringValue() != "0s" || fields["timeout"].GetStringValue() != "15s" || fields["retry"].GetStructValue().GetFields()["on"].GetStringValue() != "" {
 		t.Errorf("%v", fields)
 	}

@@ -93,12 +93,12 @@ func (r *retry) proto() *routev3.RetryPolicy {
 
 // metadata is the same for our data plane, which has no routes.
 func (r *retry) metadata() *structpb.Struct {
-	fields := map[string]*structpb.Value{"on": structpb.NewStringValue(strings.Join(r.on, ","))}
+	fields := map[string]*structpb.Value{mesh.RetryOnKey: structpb.NewStringValue(strings.Join(r.on, ","))}
 	if len(r.on) > 0 {
-		fields["attempts"] = structpb.NewNumberValue(float64(r.attempts))
+		fields[mesh.RetryAttemptsKey] = structpb.NewNumberValue(float64(r.attempts))
 	}
 	if r.perTryTimeout > 0 {
-		fields["per_try_timeout"] = structpb.NewStringValue(r.perTryTimeout.String())
+		fields[mesh.RetryPerTryTimeoutKey] = structpb.NewStringValue(r.perTryTimeout.String())
 	}
 	return &structpb.Struct{Fields: fields}
 }

@@ -38,7 +38,7 @@ var rules = []rule{
 	}},
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
-	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/health", may: []string{"pkg/mesh", "pkg/dataplane/discovery"}},
 	{path: "pkg/dataplane/endpoints", may: []string{
 		"pkg/mesh", "pkg/dataplane/balance", "pkg/dataplane/discovery", "pkg/dataplane/health", "pkg/dataplane/upstream",

@@ -21,6 +21,10 @@ const (
 	// reason requests that fail together count as one failure.
 	penaltyFactor = 10
 	minPenalty    = 10 * time.Millisecond
+	// worstPenalty bounds what failures in a row add up to, in times of the
+	// last estimate before them: 23 s later a hundredth of the requests come
+	// back, and find out. Without a bound six failures would banish an endpoint for minutes.
+	worstPenalty = 100
 )
 
 // Load is what is known of an endpoint's latency and of the requests on it now:
@@ -35,6 +39,7 @@ type Load struct {
 	ewma     float64    // seconds
 	at       time.Time  // of ewma; zero until the first sample
 	failedAt time.Time  // of the last failure that counted; zero until the first
+	good     float64    // the estimate after the last answer that was no failure, or before the first failure
 	avoid    time.Time  // until when the endpoint wants to be left alone; may be past
 	inFlight int64
 }
@@ -65,7 +70,11 @@ func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
 		if began := now.Add(-rtt); began.After(l.failedAt) {
 			factor, l.failedAt = penaltyFactor, now
 		}
-		sample = max(sample, old*factor, minPenalty.Seconds())
+		if l.good == 0 {
+			l.good = old
+		}
+		worst := max(l.good*worstPenalty, minPenalty.Seconds(), old)
+		sample = max(sample, min(max(old*factor, minPenalty.Seconds()), worst))
 	}
 	if l.at.IsZero() || sample > old {
 		l.ewma = sample
@@ -75,6 +84,9 @@ func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
 		l.ewma = old*keep + sample*(1-keep)
 	}
 	l.at = now
+	if ok {
+		l.good = l.ewma
+	}
 }
 
 // minStep is the least age of an estimate that a sample is averaged into: at
@@ -108,7 +120,7 @@ func (l *Load) InFlight() int64 {
 // probably another process.
 func (l *Load) Forget() {
 	l.mu.Lock()
-	l.ewma, l.at, l.failedAt, l.avoid = 0, time.Time{}, time.Time{}, time.Time{}
+	l.ewma, l.good, l.at, l.failedAt, l.avoid = 0, 0, time.Time{}, time.Time{}, time.Time{}
 	l.mu.Unlock()
 }
 

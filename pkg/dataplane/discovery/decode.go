@@ -145,12 +145,12 @@ func (p *clusterPart) readHTTP2(c *clusterv3.Cluster) error {
 
 // readOptions reads what is ours in the cluster's metadata; a field of another type counts as not there.
 func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
-	fields := c.GetMetadata().GetFilterMetadata()[metadataName].GetFields()
-	p.base.CloseOnEjection = fields["close_on_ejection"].GetBoolValue()
-	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
-	if d, ok := durationText(fields["drain"]); ok {
+	fields := c.GetMetadata().GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
+	p.base.CloseOnEjection = fields[mesh.CloseOnEjectionKey].GetBoolValue()
+	p.base.CloseOnOverload = fields[mesh.CloseOnOverloadKey].GetBoolValue()
+	if d, ok := durationText(fields[mesh.DrainKey]); ok {
 		p.base.Drain = &d
 	}
-	p.base.Timeout, _ = durationText(fields["timeout"])
-	p.base.Retry = readRetry(fields["retry"].GetStructValue())
+	p.base.Timeout, _ = durationText(fields[mesh.TimeoutKey])
+	p.base.Retry = readRetry(fields[mesh.RetryKey].GetStructValue())
 }

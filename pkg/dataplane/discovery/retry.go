@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // Retry is when a request that failed is sent again, to another endpoint.
@@ -45,15 +47,15 @@ func readRetry(s *structpb.Struct) *Retry {
 	}
 	f := s.GetFields()
 	r := &Retry{Attempts: 1}
-	for c := range strings.SplitSeq(f["on"].GetStringValue(), ",") {
+	for c := range strings.SplitSeq(f[mesh.RetryOnKey].GetStringValue(), ",") {
 		if c = strings.TrimSpace(c); c != "" {
 			r.On = append(r.On, c)
 		}
 	}
-	if n := f["attempts"].GetNumberValue(); n >= 1 {
+	if n := f[mesh.RetryAttemptsKey].GetNumberValue(); n >= 1 {
 		r.Attempts = int(min(n, maxAttempts))
 	}
-	r.PerTryTimeout, _ = durationText(f["per_try_timeout"])
+	r.PerTryTimeout, _ = durationText(f[mesh.RetryPerTryTimeoutKey])
 	return r
 }
 
