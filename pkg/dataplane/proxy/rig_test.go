@@ -152,7 +152,12 @@ func (r *rig) put(addrs ...string) { r.putCluster(&discovery.Cluster{}, addrs...
 
 func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
 	r.t.Helper()
-	c.Name, c.ServiceName = echo, echo
+	r.putNamed(echo, c, addrs...)
+}
+
+func (r *rig) putNamed(name string, c *discovery.Cluster, addrs ...string) {
+	r.t.Helper()
+	c.Name, c.ServiceName = name, name
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = time.Second
 	}
@@ -163,7 +168,7 @@ func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
 		r.t.Fatal(err)
 	}
 	r.disc.mu.Lock()
-	r.disc.clusters[echo] = c
+	r.disc.clusters[name] = c
 	r.disc.mu.Unlock()
 }
 

@@ -70,10 +70,10 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 
 // brokenBy tells why we ended an established connection ourselves; nil when we did not.
 func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
-	switch {
-	case ctx.Err() != nil:
-		return &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: lease.Key.Address, Err: context.Cause(ctx)}
-	case lease.Overdue():
+	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+		return &upstream.Error{Reason: cause.Reason, NextHop: lease.Key.Address, Err: cause.Err}
+	}
+	if lease.Overdue() {
 		return overdue(lease)
 	}
 	return nil

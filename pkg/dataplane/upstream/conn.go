@@ -108,7 +108,9 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	wrote, read := c.tcp.wrote.Load(), c.tcp.read.Load()
 	resp, err := c.ClientConn.RoundTrip(req)
 	if err == nil {
-		if resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != http.NoBody {
+		if rw, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+			resp.Body = c.pool.book(rw)
+		} else if resp.Body != http.NoBody {
 			resp.Body = &answerBody{resp.Body, req.Context(), c.pool} //nolint:contextcheck // the request's own
 		}
 		return resp, nil

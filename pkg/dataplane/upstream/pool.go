@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -74,7 +75,8 @@ type Pool struct {
 	mu sync.Mutex // guards all below
 	// conns are all open HTTP connections, oldest first; idle ones are taken from the end.
 	conns   []*conn
-	raw     map[*Raw]struct{}
+	// tunnels are the connections that carry no HTTP (any more): *Raw and *switched.
+	tunnels map[io.Closer]struct{}
 	retired bool
 	// shared is the dial of an HTTP/2 connection that is under way, nil when there is none.
 	shared *sharedDial
@@ -90,7 +92,7 @@ func New(cfg Config) *Pool {
 	if cfg.IdleTimeout <= 0 {
 		cfg.IdleTimeout = 60 * time.Second
 	}
-	p := &Pool{cfg: cfg, raw: map[*Raw]struct{}{}}
+	p := &Pool{cfg: cfg, tunnels: map[io.Closer]struct{}{}}
 	var protocols http.Protocols
 	protocols.SetHTTP1(!cfg.HTTP2)
 	protocols.SetUnencryptedHTTP2(cfg.HTTP2)
@@ -107,11 +109,11 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Open is how many HTTP and raw connections are open.
+// Open is how many connections are open, whatever they carry.
 func (p *Pool) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.conns) + len(p.raw)
+	return len(p.conns) + len(p.tunnels)
 }
 
 // enter asks the gate, dials, and gives what leaves the gate again, once.
