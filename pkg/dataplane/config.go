@@ -59,6 +59,8 @@ type Config struct {
 	// MaxConnectionAge is about how old a client's HTTP connection may become (0: no limit), and
 	// MaxConnectionAgeGrace what is on it then gets (0: DrainTime).
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// AccessLog is a file that gets a JSON line for each request, "-" for standard output; "" for none.
+	AccessLog string
 	// DisableRefresh switches the way back to the control plane off: for tests that must fail without it.
 	DisableRefresh bool
 

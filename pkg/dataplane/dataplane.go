@@ -31,6 +31,9 @@ type Proxy struct {
 	traffic   []*trafficListener
 	admin     []*httpListener
 	listeners []admin.Listener
+	// access and accessFile are nil without an access log; the file is also nil for standard output.
+	access     *proxy.AccessLog
+	accessFile *os.File
 
 	// quit, closeNow and closeLater are what others ask of Run: to end, and to close the
 	// listeners at once or after the drain time. Each has room for one.
@@ -73,6 +76,9 @@ func (p *Proxy) assemble() error {
 	}
 	p.tracker = proxy.NewTracker(metrics)
 	p.tracker.Spread = p.cfg.DrainTime / 4
+	if err := p.openAccessLog(); err != nil {
+		return err
+	}
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
 		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
@@ -93,10 +99,26 @@ func (p *Proxy) assemble() error {
 	shared := proxy.Config{
 		Discovery: p.discovery, Endpoints: p.set, Metrics: metrics, Tracker: p.tracker, Logger: p.log.Named("proxy"),
 		Names: proxy.Names{Namespace: p.cfg.Namespace, Domain: p.cfg.ClusterDomain}, DiscoveryTimeout: p.cfg.DiscoveryTimeout,
-		MaxActive: p.cfg.MaxActiveRequests, MaxRequestBytes: p.cfg.MaxRequestBytes,
+		AccessLog: p.access, MaxActive: p.cfg.MaxActiveRequests, MaxRequestBytes: p.cfg.MaxRequestBytes,
 		MaxConnectionAge: p.cfg.MaxConnectionAge, MaxConnectionAgeGrace: p.cfg.MaxConnectionAgeGrace,
 	}
 	return p.listen(shared)
+}
+
+func (p *Proxy) openAccessLog() (err error) {
+	out := os.Stdout
+	switch p.cfg.AccessLog {
+	case "":
+		return nil
+	case "-":
+	default:
+		if p.accessFile, err = os.OpenFile(p.cfg.AccessLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640); err != nil {
+			return fmt.Errorf("access log: %w", err)
+		}
+		out = p.accessFile
+	}
+	p.access, err = proxy.NewAccessLog(out, p.cfg.Registry)
+	return err
 }
 
 // lateReporter breaks the circle between endpoints, which report to
@@ -196,6 +218,9 @@ func (p *Proxy) Close() {
 	}
 	if p.set != nil {
 		p.set.Close()
+	}
+	if p.accessFile != nil {
+		_ = p.accessFile.Close()
 	}
 }
 

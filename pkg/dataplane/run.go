@@ -33,6 +33,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, l := range p.traffic {
 		group.Go(func() error { return l.relay.Serve(failed, l.listener) })
 	}
+	if p.access != nil {
+		group.Go(func() error {
+			if err := p.access.Run(failed); err != nil {
+				// Traffic matters more.
+				p.log.Error("access log ended", "err", err)
+			}
+			return nil
+		})
+	}
 	group.Go(func() error {
 		if err := p.discovery.Run(failed); err != nil && failed.Err() == nil {
 			return fmt.Errorf("discovery: %w", err)
@@ -50,6 +59,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	err := group.Wait()
 	p.set.Close()
+	if p.accessFile != nil {
+		_ = p.accessFile.Close()
+	}
 	return err
 }
 

@@ -26,3 +26,8 @@ func (x *exchange) note(key mesh.EndpointKey, resp *http.Response, failed *upstr
 	}
 	x.attempts = append(x.attempts, a)
 }
+
+// dialled notes a dial for a tunnel.
+func (x *exchange) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+	x.attempts = append(x.attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+}

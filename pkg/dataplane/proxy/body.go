@@ -25,6 +25,8 @@ type body struct {
 	// broken is why the client's body ended before its end; nil while it has not.
 	broken atomic.Pointer[error]
 
+	// read counts what came from the client.
+	read atomic.Int64
 	// whole is true once all of it was read.
 	whole atomic.Bool
 
@@ -97,6 +99,7 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.src.Read(p)
+	b.read.Add(int64(n))
 	b.err = err
 	if errors.Is(err, io.EOF) {
 		b.whole.Store(true)

@@ -32,6 +32,8 @@ type Config struct {
 	Metrics   *Metrics
 	Tracker   *Tracker
 	Logger    hclog.Logger
+	// AccessLog may be nil.
+	AccessLog *AccessLog
 	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.
 	DiscoveryTimeout time.Duration
 	// MaxActive is how many requests may be in flight; those over it are shed with the reason Overload; 0 for no limit.
@@ -138,10 +140,15 @@ type exchange struct {
 	conn  *conn
 	began time.Time
 
-	// label, status and reason are for the metrics.
+	// label, status and reason are for the metrics, with what follows for the access log.
 	label  string
 	status int
 	reason upstream.Reason
+	// err is the failure of ours; nil for none.
+	err *upstream.Error
+	// received and sent are bytes, but for those that body counts.
+	received, sent int64
+	firstByte      time.Duration
 
 	// name is that of the cluster asked for; cluster is nil until it is found.
 	name    string
@@ -235,7 +242,7 @@ func (x *exchange) abort(e *upstream.Error) {
 
 // failed notes e for metrics and logs.
 func (x *exchange) failed(e *upstream.Error) {
-	x.reason = e.Reason
+	x.reason, x.err = e.Reason, e
 	if x.Logger.IsDebug() {
 		x.Logger.Debug("request failed", "cluster", x.label, "layer", e.Reason.Layer(), "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
 	}
@@ -247,7 +254,11 @@ func (x *exchange) finish() {
 	if reason == "" {
 		reason = upstream.None
 	}
-	x.Metrics.ended(x.label, max(x.status, 100), reason, time.Since(x.began))
+	took := time.Since(x.began)
+	x.Metrics.ended(x.label, max(x.status, 100), reason, took)
+	if x.AccessLog != nil {
+		x.AccessLog.add(x.entry(reason, took))
+	}
 }
 
 // clientHash is the hash of the client's address, for affinity.

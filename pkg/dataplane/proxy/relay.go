@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -33,6 +34,7 @@ func (x *exchange) relay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.firstByte = time.Since(x.began)
 	x.body.answered()
 	x.interim.stop()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -184,7 +186,8 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	x.status = resp.StatusCode
 	x.farewell(lease.Removed())
 	x.w.WriteHeader(resp.StatusCode)
-	if err := copyBody(x.w, resp, x.r.Method); err != nil {
+	var err error
+	if x.sent, err = copyBody(x.w, resp, x.r.Method); err != nil {
 		e := x.brokenOff(ctx, err, lease)
 		ok = notTheirs(e.Reason)
 		x.abort(e)
@@ -216,13 +219,13 @@ func (x *exchange) brokenOff(ctx context.Context, err error, lease *endpoints.Le
 var errClientWrite = errors.New("write to the client")
 
 // copyBody copies as it comes: what was read is flushed at once, unless the
-// response is complete with it.
-func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
+// response is complete with it. It gives how much was copied.
+func copyBody(w http.ResponseWriter, resp *http.Response, method string) (done int64, err error) {
 	if resp.ContentLength == 0 || method == http.MethodHead || resp.Body == nil {
 		// Nothing may be flushed here: a gRPC response that ends with its
 		// headers must end with its headers.
 		_, err := io.Copy(io.Discard, resp.Body)
-		return err
+		return 0, err
 	}
 	flusher := http.NewResponseController(w)
 	if resp.ContentLength < 0 {
@@ -230,25 +233,24 @@ func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	var done int64
 	for {
 		n, err := resp.Body.Read(*buf)
 		if n > 0 {
 			if _, werr := w.Write((*buf)[:n]); werr != nil {
-				return errClientWrite
+				return done, errClientWrite
 			}
 			done += int64(n)
 			if done != resp.ContentLength {
 				if flusher.Flush() != nil {
-					return errClientWrite
+					return done, errClientWrite
 				}
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return done, nil
 		}
 		if err != nil {
-			return err
+			return done, err
 		}
 	}
 }

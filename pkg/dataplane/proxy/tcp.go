@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // TCP relays the connections of a listener to one cluster.
@@ -43,21 +44,33 @@ func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(t.Tracker.over, func() { cancel(context.Cause(t.Tracker.over)) })()
-	e := t.relay(ctx, client, cancel)
-	t.Metrics.ended(t.Cluster, 0, upstream.ReasonOf(e), 0)
+	e := &entry{Time: time.Now(), Client: client.RemoteAddr().String(), Protocol: "tcp", Cluster: t.Cluster}
+	err := t.relay(ctx, client, cancel, e)
+	e.Reason = upstream.ReasonOf(err)
+	t.Metrics.ended(t.Cluster, 0, e.Reason, 0)
+	if t.AccessLog == nil {
+		return
+	}
+	e.Seconds, e.Time = time.Since(e.Time).Seconds(), e.Time.UTC()
+	if err != nil {
+		e.Layer, e.Error = e.Reason.Layer(), asError(err).Error()
+	}
+	t.AccessLog.add(e)
 }
 
-// relay gives why the connection failed; nil if it did not.
-func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc) error {
+// relay gives why the connection failed; nil if it did not. It notes in e what it did.
+func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, e *entry) error {
 	cluster, err := t.resolve(ctx, t.Cluster)
 	if err == nil {
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(client.RemoteAddr().String()), cancel)
+		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(e.Client), cancel, func(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+			e.Attempts = append(e.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+		})
 		if derr == nil {
 			defer lease.End(true)
 			defer func() { _ = raw.Close() }()
 			defer context.AfterFunc(ctx, func() { reset(raw) })()
 			defer func() { _ = client.Close() }()
-			splice(raw.TCPConn, client)
+			e.BytesReceived, e.BytesSent = splice(raw.TCPConn, client)
 			return brokenBy(ctx, lease)
 		}
 		err = derr

@@ -74,7 +74,7 @@ type Pool struct {
 
 	mu sync.Mutex // guards all below
 	// conns are all open HTTP connections, oldest first; idle ones are taken from the end.
-	conns   []*conn
+	conns []*conn
 	// tunnels are the connections that carry no HTTP (any more): *Raw and *switched.
 	tunnels map[io.Closer]struct{}
 	retired bool
