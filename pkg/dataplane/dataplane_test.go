@@ -153,6 +153,7 @@ func TestAdmin(t *testing.T) {
 		"/clusters":             echo + "::" + a + "::rq_total::1\n",
 		"/clusters?format=json": `"port_value"`,
 		"/config_dump":          `"address": "` + a,
+		"/config_dump?x":        "\"on\": [\n     \"reset\"\n    ],\n    \"attempts\": 2",
 		"/listeners":            "outbound::127.0.0.1:",
 		"/freshness":            `"confirmedAt"`,
 		"/stats":                "freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n",
