@@ -111,7 +111,7 @@ func DefaultDataplane() Dataplane {
 		DrainTime:       30 * time.Second,
 
 		MaxConnectionAgeGrace: 30 * time.Second,
-		Log:             Log{Level: "info", Format: "text"},
+		Log:                   Log{Level: "info", Format: "text"},
 	}
 }
 

@@ -319,7 +319,8 @@ func (c Config) configDump(w http.ResponseWriter, _ *http.Request) {
 		k := s.Config
 		out := cluster{
 			k.Name, k.ServiceName, k.Policy, k.HTTP2, k.ConnectTimeout.String(), lifetimesOf(k), retryOf(k),
-			k.ClusterVersion, k.EndpointVersion, k.FromDisk, []endpoint{},
+			k.ClusterVersion, k.EndpointVersion, k.FromDisk,
+			[]endpoint{},
 		}
 		for _, e := range k.Endpoints {
 			out.Endpoints = append(out.Endpoints, endpoint{e.Address.String(), e.Identity, e.Health.String(), e.Weight, e.Priority, e.Region, e.Zone})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -242,9 +243,7 @@ func TestTraceContextPasses(t *testing.T) {
 			w.Header()["Traceresponse"] = []string{"00-x"}
 		}).addr)
 		r.ask(t.Context(), grpc, echo, func(q *http.Request) {
-			for k, v := range fields {
-				q.Header[k] = v
-			}
+			maps.Copy(q.Header, fields)
 		})
 		h := <-got
 		for k, v := range fields {

@@ -43,6 +43,8 @@ type conn struct {
 	closed  bool
 	// waiting: Tracker counts it among those that wait for their turn.
 	waiting bool
+	// late: it came during a drain, and will be told.
+	late bool
 	// idle is since when nothing is in flight, or when it was told to go if that was later.
 	idle time.Time
 	// timers are those that may have to be stopped; there are few in the life of a connection.
@@ -169,13 +171,20 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// begin notes a request. One that came on a new connection during a drain is followed by a farewell.
+// begin notes a request. One that came on a new connection during a drain is
+// followed by a farewell: at once in HTTP/1.1, where it is part of the response,
+// and after settle in HTTP/2, so that a client with nowhere else to go does not connect for each request.
 func (c *conn) begin() {
 	c.mu.Lock()
 	c.active++
-	tell := !c.leaving && !c.waiting && c.tracker.Draining()
+	tell := !c.leaving && !c.waiting && !c.late && c.tracker.Draining()
+	c.late = c.late || tell
 	c.mu.Unlock()
-	if tell {
+	switch {
+	case !tell:
+	case c.http2.Load():
+		c.after(settle, c.leave)
+	default:
 		c.leave()
 	}
 }

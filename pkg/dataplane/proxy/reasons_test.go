@@ -34,7 +34,7 @@ func (r *rig) ask(ctx context.Context, grpc bool, host string, change ...func(*h
 	r.t.Helper()
 	tr := transport(grpc)
 	defer tr.CloseIdleConnections()
-	cc, err := tr.NewClientConn(r.t.Context(), "http", r.addr)
+	cc, err := tr.NewClientConn(context.WithoutCancel(ctx), "http", r.addr)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -155,11 +155,13 @@ func fullListener(t testing.TB) string {
 
 // held is a backend that answers nothing until the test ends.
 func held(t testing.TB) *backend {
+	t.Helper()
 	return newBackend(t, "held", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
 }
 
 // streaming is a backend that sends a beginning and then nothing.
 func streaming(t testing.TB) *backend {
+	t.Helper()
 	return newBackend(t, "streaming", func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", q.Header.Get("Content-Type"))
 		_, _ = io.WriteString(w, "half")

@@ -124,7 +124,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (*http.Respo
 		return nil, failed
 	}
 	// The answer's body is read in this context.
-	a.exchange.endTry = func() { cancel(nil) }
+	a.endTry = func() { cancel(nil) }
 	return resp, nil
 }
 
@@ -202,7 +202,7 @@ func (a *attempts) instead(ctx context.Context, resp *http.Response) *endpoints.
 	a.repeats++
 	a.sent = slices.Clone(a.tried)
 	// It must not wait: there is an answer. So its context has ended already.
-	lease, err := a.acquire(ended)
+	lease, err := a.acquire(ended) //nolint:contextcheck // on purpose
 	if err != nil {
 		return nil
 	}

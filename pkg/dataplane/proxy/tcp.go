@@ -43,7 +43,7 @@ func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
 	defer t.Tracker.hold(client)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.Tracker.over, func() { cancel(context.Cause(t.Tracker.over)) })()
+	defer context.AfterFunc(t.Tracker.over, func() { cancel(context.Cause(t.Tracker.over)) })() //nolint:contextcheck // what ends all
 	e := &entry{Time: time.Now(), Client: client.RemoteAddr().String(), Protocol: "tcp", Cluster: t.Cluster}
 	err := t.relay(ctx, client, cancel, e)
 	e.Reason = upstream.ReasonOf(err)
