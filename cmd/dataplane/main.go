@@ -49,6 +49,8 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 		OutboundAddress: c.OutboundAddress, AdminAddress: c.AdminAddress, HealthAddress: c.HealthAddress,
 		Listens: listens, StateDir: c.StateDir, DrainTime: c.DrainTime,
 		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
+		MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog,
 		Logger: log, Registry: registry,
 	})
 	if err != nil {

@@ -87,6 +87,13 @@ type Dataplane struct {
 	DiscoveryMaxAge time.Duration
 	// DrainTime bounds how long in-flight work may take after SIGTERM.
 	DrainTime time.Duration
+	// MaxConnectionAge is about how old a client's HTTP connection gets (0: no limit), and
+	// MaxConnectionAgeGrace what is on it then gets to finish.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// MaxActiveRequests and MaxRequestBytes are 0 for no limit.
+	MaxActiveRequests, MaxRequestBytes int
+	// AccessLog is a file, "-" for standard output, or "" for none.
+	AccessLog string
 	Log       Log
 }
 
@@ -102,7 +109,9 @@ func DefaultDataplane() Dataplane {
 		ProbeInterval:   10 * time.Second,
 		DiscoveryMaxAge: 5 * time.Minute,
 		DrainTime:       30 * time.Second,
-		Log:             Log{Level: "info", Format: "text"},
+
+		MaxConnectionAgeGrace: 30 * time.Second,
+		Log:                   Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -144,6 +153,11 @@ func dataplaneTable(c *Dataplane) *table {
 	duration(t, &c.ProbeInterval, "probe-interval", "the control plane's; after this long without a word from it, and 2s, ask again")
 	duration(t, &c.DiscoveryMaxAge, "discovery-max-age", "re-validate every subscription within this time")
 	duration(t, &c.DrainTime, "drain-time", "let in-flight work take this long after SIGTERM")
+	optionalDuration(t, &c.MaxConnectionAge, "max-connection-age", "tell a client's HTTP connection to go at about this age (10% more or less); 0 is off")
+	duration(t, &c.MaxConnectionAgeGrace, "max-connection-age-grace", "what is on a connection of that age gets this long to finish")
+	limit(t, &c.MaxActiveRequests, "max-active-requests", "shed requests at once while so many are in flight; 0 is no limit")
+	limit(t, &c.MaxRequestBytes, "max-request-bytes", "refuse longer request bodies, streams included; 0 is no limit")
+	text(t, &c.AccessLog, "access-log", "file", "write a JSON line for each request to this file, - for standard output; empty is off", anyText)
 	logFields(t, &c.Log)
 	t.judge = func() []error { return c.complete() }
 	return t

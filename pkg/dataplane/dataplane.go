@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -27,14 +28,17 @@ type Proxy struct {
 	discovery *discovery.Client
 	set       *endpoints.Set
 	tracker   *proxy.Tracker
-	// http carries traffic by HTTP, admin the admin and health addresses.
-	http, admin []*httpListener
-	tcp         []*tcpListener
-	listeners   []admin.Listener
+	// traffic are the listeners that carry traffic, admin the admin and health addresses.
+	traffic   []*trafficListener
+	admin     []*httpListener
+	listeners []admin.Listener
+	// access and accessFile are nil without an access log; the file is also nil for standard output.
+	access     *proxy.AccessLog
+	accessFile *os.File
 
-	// quit and closeNow are what others ask of Run: to end, and to close the
-	// listeners. Each has room for one.
-	quit, closeNow chan struct{}
+	// quit, closeNow and closeLater are what others ask of Run: to end, and to close the
+	// listeners at once or after the drain time. Each has room for one.
+	quit, closeNow, closeLater chan struct{}
 
 	unhealthy atomic.Bool
 }
@@ -45,9 +49,11 @@ type httpListener struct {
 	server   *http.Server
 }
 
-type tcpListener struct {
+type trafficListener struct {
 	listener net.Listener
-	relay    *proxy.TCP
+	relay    interface {
+		Serve(ctx context.Context, l net.Listener) error
+	}
 }
 
 // New opens the listeners and makes everything ready to run. Its errors are
@@ -56,7 +62,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}, 1), closeNow: make(chan struct{}, 1)}
+	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}, 1), closeNow: make(chan struct{}, 1), closeLater: make(chan struct{}, 1)}
 	if err := p.assemble(); err != nil {
 		p.Close()
 		return nil, err
@@ -70,6 +76,10 @@ func (p *Proxy) assemble() error {
 		return err
 	}
 	p.tracker = proxy.NewTracker(metrics)
+	p.tracker.Spread = p.cfg.DrainTime / 4
+	if err := p.openAccessLog(); err != nil {
+		return err
+	}
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
 		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
@@ -90,8 +100,26 @@ func (p *Proxy) assemble() error {
 	shared := proxy.Config{
 		Discovery: p.discovery, Endpoints: p.set, Metrics: metrics, Tracker: p.tracker, Logger: p.log.Named("proxy"),
 		Names: proxy.Names{Namespace: p.cfg.Namespace, Domain: p.cfg.ClusterDomain}, DiscoveryTimeout: p.cfg.DiscoveryTimeout,
+		AccessLog: p.access, MaxActive: p.cfg.MaxActiveRequests, MaxRequestBytes: p.cfg.MaxRequestBytes,
+		MaxConnectionAge: p.cfg.MaxConnectionAge, MaxConnectionAgeGrace: p.cfg.MaxConnectionAgeGrace,
 	}
 	return p.listen(shared)
+}
+
+func (p *Proxy) openAccessLog() (err error) {
+	out := os.Stdout
+	switch p.cfg.AccessLog {
+	case "":
+		return nil
+	case "-":
+	default:
+		if p.accessFile, err = os.OpenFile(p.cfg.AccessLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640); err != nil {
+			return fmt.Errorf("access log: %w", err)
+		}
+		out = p.accessFile
+	}
+	p.access, err = proxy.NewAccessLog(out, p.cfg.Registry)
+	return err
 }
 
 // lateReporter breaks the circle between endpoints, which report to
@@ -115,7 +143,7 @@ func (p *Proxy) listen(shared proxy.Config) error {
 		if err != nil {
 			return err
 		}
-		p.tcp = append(p.tcp, &tcpListener{nl, &proxy.TCP{Config: shared, Cluster: l.Cluster}})
+		p.traffic = append(p.traffic, &trafficListener{nl, &proxy.TCP{Config: shared, Cluster: l.Cluster}})
 		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
 	}
 	return p.listenAdmin()
@@ -151,13 +179,7 @@ func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
 	if err != nil {
 		return err
 	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	p.http = append(p.http, &httpListener{name, l, &http.Server{
-		Handler: h, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: p.stdLog(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
-	}})
+	p.traffic = append(p.traffic, &trafficListener{l, h})
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
 	return nil
 }
@@ -201,6 +223,9 @@ func (p *Proxy) Close() {
 	if p.set != nil {
 		p.set.Close()
 	}
+	if p.accessFile != nil {
+		_ = p.accessFile.Close()
+	}
 }
 
 // Addresses gives where the proxy listens, by name: "outbound", "admin",
@@ -230,11 +255,13 @@ func (p *Proxy) State() admin.State {
 	return admin.Live
 }
 
-// Drain begins a drain without an end: readiness fails, connections are wound
-// up. Without grace the listeners close too.
+// Drain begins a drain without exit: readiness fails, connections are wound
+// up. The listeners close at once, or with grace after the drain time.
 func (p *Proxy) Drain(graceful bool) {
 	p.tracker.Drain()
-	if !graceful {
+	if graceful {
+		ask(p.closeLater)
+	} else {
 		ask(p.closeNow)
 	}
 }

@@ -17,4 +17,14 @@ const (
 	// ejection, and a limit lowered below what is active, close what is established.
 	CloseOnEjectionKey = "close_on_ejection"
 	CloseOnOverloadKey = "close_on_overload"
+	// DrainKey and TimeoutKey are durations there, as text: how long what is
+	// established on an endpoint that leaves may last (0: for ever), and how long a request may take.
+	DrainKey   = "drain"
+	TimeoutKey = "timeout"
+	// RetryKey is an object there: when a request that failed is sent again.
+	// Its keys are the list of conditions as text, a number, and a duration as text.
+	RetryKey              = "retry"
+	RetryOnKey            = "on"
+	RetryAttemptsKey      = "attempts"
+	RetryPerTryTimeoutKey = "per_try_timeout"
 )

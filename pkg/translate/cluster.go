@@ -208,8 +208,14 @@ func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	if s.skip[port] {
 		fields["skip"] = structpb.NewBoolValue(true)
 	}
-	if s.drain > 0 {
-		fields["drain"] = structpb.NewStringValue(s.drain.String())
+	if s.drain != nil {
+		fields[mesh.DrainKey] = structpb.NewStringValue(s.drain.String())
+	}
+	if s.timeout > 0 {
+		fields[mesh.TimeoutKey] = structpb.NewStringValue(s.timeout.String())
+	}
+	if s.retry != nil {
+		fields[mesh.RetryKey] = structpb.NewStructValue(s.retry.metadata())
 	}
 	if s.closing.onEjection {
 		fields[mesh.CloseOnEjectionKey] = structpb.NewBoolValue(true)

@@ -323,6 +323,8 @@ func (c Config) configDump(w http.ResponseWriter, _ *http.Request) {
 		Policy          discovery.Policy `json:"policy"`
 		HTTP2           bool             `json:"http2"`
 		ConnectTimeout  string           `json:"connectTimeout"`
+		Lifetimes       lifetimes        `json:"lifetimes"`
+		Retry           retryJSON        `json:"retry"`
 		ClusterVersion  string           `json:"clusterVersion"`
 		EndpointVersion string           `json:"endpointVersion"`
 		FromDisk        bool             `json:"fromDisk"`
@@ -331,11 +333,52 @@ func (c Config) configDump(w http.ResponseWriter, _ *http.Request) {
 	clusters := []cluster{}
 	for _, s := range c.Endpoints.Status() {
 		k := s.Config
-		out := cluster{k.Name, k.ServiceName, k.Policy, k.HTTP2, k.ConnectTimeout.String(), k.ClusterVersion, k.EndpointVersion, k.FromDisk, []endpoint{}}
+		out := cluster{
+			k.Name, k.ServiceName, k.Policy, k.HTTP2, k.ConnectTimeout.String(), lifetimesOf(k), retryOf(k),
+			k.ClusterVersion, k.EndpointVersion, k.FromDisk,
+			[]endpoint{},
+		}
 		for _, e := range k.Endpoints {
 			out.Endpoints = append(out.Endpoints, endpoint{e.Address.String(), e.Identity, e.Health.String(), e.Weight, e.Priority, e.Region, e.Zone})
 		}
 		clusters = append(clusters, out)
 	}
 	writeJSON(w, map[string]any{"node": map[string]string{"id": c.NodeID}, "listeners": c.Listeners, "clusters": clusters})
+}
+
+// lifetimes are durations as text; "none" is for no bound.
+type lifetimes struct {
+	Timeout string `json:"timeout"`
+	Drain   string `json:"drain"`
+}
+
+func lifetimesOf(k *discovery.Cluster) lifetimes {
+	l := lifetimes{Timeout: "none", Drain: "the proxy's"}
+	if k.Timeout > 0 {
+		l.Timeout = k.Timeout.String()
+	}
+	switch {
+	case k.Drain == nil:
+	case *k.Drain == 0:
+		l.Drain = "none"
+	default:
+		l.Drain = k.Drain.String()
+	}
+	return l
+}
+
+// retryJSON is the policy in force, whether it was sent or is the default.
+type retryJSON struct {
+	On            []string `json:"on"`
+	Attempts      int      `json:"attempts"`
+	PerTryTimeout string   `json:"perTryTimeout,omitempty"`
+}
+
+func retryOf(k *discovery.Cluster) retryJSON {
+	p := k.RetryPolicy()
+	r := retryJSON{On: append([]string{}, p.On...), Attempts: p.Attempts}
+	if p.PerTryTimeout > 0 {
+		r.PerTryTimeout = p.PerTryTimeout.String()
+	}
+	return r
 }

@@ -40,6 +40,12 @@ type Cluster struct {
 	// CloseOnEjection ends what is established on an endpoint when it is
 	// ejected, CloseOnOverload the newest requests when a limit was lowered below what is active.
 	CloseOnEjection, CloseOnOverload bool
+	// Drain is what is established on an endpoint gets when it leaves; 0 is for ever, nil the proxy's own time.
+	Drain *time.Duration
+	// Timeout bounds a request from its headers to the end of the answer; 0 for no bound.
+	Timeout time.Duration
+	// Retry is when a request that failed is sent again; nil for DefaultRetry.
+	Retry *Retry
 	// Endpoints are in the order of the assignment, each key once.
 	Endpoints []mesh.Endpoint
 	// Versions of the two resources, as the control plane gave them.

@@ -148,4 +148,9 @@ func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
 	fields := c.GetMetadata().GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
 	p.base.CloseOnEjection = fields[mesh.CloseOnEjectionKey].GetBoolValue()
 	p.base.CloseOnOverload = fields[mesh.CloseOnOverloadKey].GetBoolValue()
+	if d, ok := durationText(fields[mesh.DrainKey]); ok {
+		p.base.Drain = &d
+	}
+	p.base.Timeout, _ = durationText(fields[mesh.TimeoutKey])
+	p.base.Retry = readRetry(fields[mesh.RetryKey].GetStructValue())
 }

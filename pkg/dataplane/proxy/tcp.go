@@ -3,12 +3,13 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // TCP relays the connections of a listener to one cluster.
@@ -22,21 +23,7 @@ type TCP struct {
 func (t *TCP) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for {
-		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			// Out of file descriptors, say: it passes, and closing would make it worse.
-			t.Logger.Warn("accept failed", "listener", l.Addr(), "err", err)
-			if !pause(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("accept on %s: %w", l.Addr(), err)
-			}
-			continue
-		}
-		wg.Go(func() { t.serve(ctx, c.(*net.TCPConn)) })
-	}
+	return t.accept(ctx, l, func(c *net.TCPConn) { wg.Go(func() { t.serve(ctx, c) }) })
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -54,38 +41,57 @@ func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
 	t.Tracker.begin()
 	defer t.Tracker.end()
 	defer t.Tracker.hold(client)()
-	reason := t.relay(ctx, client)
-	t.Metrics.ended(t.Cluster, 0, reason, 0)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.Tracker.over, func() { cancel(context.Cause(t.Tracker.over)) })() //nolint:contextcheck // what ends all
+	e := &entry{Time: time.Now(), Client: client.RemoteAddr().String(), Protocol: "tcp", Cluster: t.Cluster}
+	err := t.relay(ctx, client, cancel, e)
+	e.Reason = upstream.ReasonOf(err)
+	t.Metrics.ended(t.Cluster, 0, e.Reason, 0)
+	if t.AccessLog == nil {
+		return
+	}
+	e.Seconds, e.Time = time.Since(e.Time).Seconds(), e.Time.UTC()
+	if err != nil {
+		e.Layer, e.Error = e.Reason.Layer(), asError(err).Error()
+	}
+	t.AccessLog.add(e)
 }
 
-// relay gives the reason for which the connection failed.
-func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
+// relay gives why the connection failed; nil if it did not. It notes in e what it did.
+func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, e *entry) error {
 	cluster, err := t.resolve(ctx, t.Cluster)
 	if err == nil {
-		var cancel context.CancelCauseFunc
-		if cluster.ClosesEstablished() {
-			ctx, cancel = context.WithCancelCause(ctx)
-			defer cancel(nil)
-		}
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(client.RemoteAddr().String()), cancel)
+		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(e.Client), cancel, func(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+			e.Attempts = append(e.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+		})
 		if derr == nil {
 			defer lease.End(true)
 			defer func() { _ = raw.Close() }()
-			if cancel != nil {
-				defer context.AfterFunc(ctx, func() { reset(raw) })()
-			}
+			defer context.AfterFunc(ctx, func() { reset(raw) })()
 			defer func() { _ = client.Close() }()
-			splice(raw.TCPConn, client)
-			if cancel != nil && ctx.Err() != nil {
-				return upstream.ContextReason(ctx)
-			}
-			return upstream.None
+			e.BytesReceived, e.BytesSent = splice(raw.TCPConn, client)
+			return brokenBy(ctx, lease)
 		}
 		err = derr
 	}
 	// Opaque TCP has no words: a reset is how a refused connection looks.
 	reset(client)
-	reason := upstream.ReasonOf(err)
-	t.Logger.Debug("connection failed", "cluster", t.Cluster, "reason", reason, "err", err)
-	return reason
+	t.Logger.Debug("connection failed", "cluster", t.Cluster, "reason", upstream.ReasonOf(err), "err", err)
+	return err
+}
+
+// brokenBy tells why we ended an established connection ourselves; nil when we did not.
+func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
+	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+		return &upstream.Error{Reason: cause.Reason, NextHop: lease.Key.Address, Err: cause.Err}
+	}
+	if lease.Overdue() {
+		return overdue(lease)
+	}
+	return nil
+}
+
+func overdue(lease *endpoints.Lease) *upstream.Error {
+	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Err: errors.New("the endpoint left the service, and its drain time is over")}
 }
