@@ -57,6 +57,9 @@ func (p *Process) Kill() {
 	}
 }
 
+// Pid is the process's id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Signal sends a signal.
 func (p *Process) Signal(s os.Signal) {
 	p.t.Helper()
