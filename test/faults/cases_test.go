@@ -44,7 +44,7 @@ var faults = []fault{
 		}),
 	},
 	{
-		name: "half-open TCP", counts: fromBegin, short: []kind{dataplane, envoyDelta},
+		name: "half-open TCP", counts: fromBegin,
 		begin:  each(func(c *client) func() { c.proxy.HalfOpen()(); return nil }),
 		beyond: map[kind]string{grpcGo: "its keepalive decides: 5 min and 20 s, and its bootstrap has no field for it"},
 	},
@@ -123,7 +123,7 @@ var faults = []fault{
 		}),
 	},
 	{
-		name: "source watch silent", from: newAPISource, later: sourceCheck,
+		name: "source watch silent", from: newAPISource, later: sourceCheck, change: func(w *world) { w.fleet.replaceQuietly() },
 		begin: func(w *world) func() {
 			deaf := func(on bool) {
 				w.source.(*api).Set(func(f *kubetest.Faults) { f.Deaf["endpointslices"] = on })
@@ -159,7 +159,7 @@ var faults = []fault{
 func outage(s scale) time.Duration { return s.outage }
 
 // sourceCheck: what the source does not tell can be found out only by a live read.
-func sourceCheck(scale) time.Duration { return sourceCheckInterval }
+func sourceCheck(s scale) time.Duration { return s.sourceCheck }
 
 func each(do func(*client) func()) func(*world) func() {
 	return func(w *world) func() { return w.each(do) }

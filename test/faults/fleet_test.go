@@ -33,6 +33,8 @@ type fleet struct {
 	mu        sync.Mutex // guards what follows
 	instances map[string]*instance
 	endpoints map[string][]*instance
+	// dead counts the endpoints whose addresses nobody has any more.
+	dead int
 	// published is when endpoints changed last.
 	published time.Time
 }
@@ -97,6 +99,23 @@ func (f *fleet) wrong(service, name string, began time.Time) bool {
 	return i == nil || i.service != service || !i.until.IsZero() && i.until.Before(began)
 }
 
+// kill ends instances for good.
+func (f *fleet) kill(instances ...*instance) {
+	for _, i := range instances {
+		i.kill()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead += len(instances)
+}
+
+// deaths gives how many endpoints died, and left an address that refuses.
+func (f *fleet) deaths() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
+}
+
 // turnover replaces three of the four endpoints of echo: one dies, the address of one
 // is taken over by an instance of other, and one lives on although it is no endpoint any more.
 func (f *fleet) turnover() {
@@ -104,7 +123,7 @@ func (f *fleet) turnover() {
 	neighbours, _ := f.now(other)
 	dead, reused, stays := old[0], old[1], old[3]
 	fresh := f.start(echo, 3)
-	dead.kill()
+	f.kill(dead)
 	reused.kill()
 	taken := f.startAt(other, reused.address)
 	f.publish(other, append(neighbours, taken)...)
@@ -122,12 +141,17 @@ func (f *fleet) takeover() {
 	f.publish(echo, append(old[1:], fresh...)...)
 }
 
+// replaceQuietly replaces one endpoint, which lives on: no request fails, and no
+// proxy has a reason to ask.
+func (f *fleet) replaceQuietly() {
+	old, _ := f.now(echo)
+	f.publish(echo, append(old[1:], f.start(echo, 1)...)...)
+}
+
 // replaceAll replaces every endpoint of echo at once; the old ones die.
 func (f *fleet) replaceAll() {
 	old, _ := f.now(echo)
 	fresh := f.start(echo, len(old))
-	for _, i := range old {
-		i.kill()
-	}
+	f.kill(old...)
 	f.publish(echo, fresh...)
 }

@@ -20,8 +20,10 @@ type verdict struct {
 	// failures are the first few of the kinds of failures.
 	failures []string
 	counts   counts
-	audit    string
-	// blind is the longest that the audit called the node fresh while its traffic was wrong.
+	// dead is how many endpoints died.
+	dead  int
+	audit string
+	// blind is for how long in all the audit called the node fresh while its traffic was wrong.
 	blind time.Duration
 }
 
@@ -61,7 +63,7 @@ func (w *world) rightSince(c *client, m moments) time.Time {
 
 // judge makes the verdict on a client from everything until now.
 func (w *world) judge(c *client, audit *watch, m moments) verdict {
-	v := verdict{client: c.kind, audit: audit.story(c.kind.node(), m.begin)}
+	v := verdict{client: c.kind, dead: w.fleet.deaths(), audit: audit.story(c.kind.node(), m.begin)}
 	right := w.rightSince(c, m)
 	if v.recovered = !right.IsZero(); v.recovered {
 		v.recovery = max(0, right.Sub(m.effect))
@@ -91,13 +93,13 @@ func (w *world) judge(c *client, audit *watch, m moments) verdict {
 	return v
 }
 
-// blindness gives how long after from the audit last called a node fresh, before right.
-func blindness(audit *watch, node string, from, right time.Time) (longest time.Duration) {
+// blindness gives for how long between two times, in all, the audit called a node fresh.
+func blindness(audit *watch, node string, from, right time.Time) (sum time.Duration) {
 	at, states := audit.of(node, from)
 	for i, state := range states {
 		if state == ack.Fresh && at[i].Before(right) {
-			longest = at[i].Sub(from)
+			sum += pollPeriod
 		}
 	}
-	return longest
+	return sum
 }

@@ -6,6 +6,8 @@ import "time"
 type scale struct {
 	// probe and ack are the programs' --probe-interval and --ack-timeout.
 	probe, ack time.Duration
+	// sourceCheck is xds-server's --source-check-interval.
+	sourceCheck time.Duration
 	// outage is how long a partition or a stopped process lasts.
 	outage time.Duration
 	// late is by how much late frames are late.
@@ -20,14 +22,14 @@ type scale struct {
 
 // full has the defaults of the programs, and the bound that is promised with them.
 var full = scale{
-	probe: 10 * time.Second, ack: 5 * time.Second, outage: time.Minute, late: 5 * time.Second,
+	probe: 10 * time.Second, ack: 5 * time.Second, sourceCheck: 30 * time.Second, outage: time.Minute, late: 5 * time.Second,
 	heal: 20 * time.Second, watch: 2 * time.Second, whole: true,
 }
 
 // short is for every test run. The bound is full's without what the intervals
 // are shorter by; the data plane's watchdog climbs at the same pace.
 var short = scale{
-	probe: 2 * time.Second, ack: time.Second, outage: 8 * time.Second, late: 2 * time.Second,
+	probe: 2 * time.Second, ack: time.Second, sourceCheck: 4 * time.Second, outage: 8 * time.Second, late: 2 * time.Second,
 	heal: 12 * time.Second, watch: 2 * time.Second,
 }
 

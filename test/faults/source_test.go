@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
@@ -61,9 +60,6 @@ func (f files) ballast(t testing.TB, n int) {
 	}
 }
 
-// sourceCheckInterval is how often the control plane checks the API server by live reads.
-const sourceCheckInterval = 5 * time.Second
-
 // api is a Kubernetes API server.
 type api struct {
 	*kubetest.Server
@@ -78,7 +74,7 @@ func newAPISource(t testing.TB) source {
 }
 
 func (a *api) args() []string {
-	return []string{"--kubeconfig", a.kubeconfig, "--source-check-interval", sourceCheckInterval.String()}
+	return []string{"--kubeconfig", a.kubeconfig}
 }
 
 func (a *api) put(service string, addresses map[string]string) {

@@ -77,7 +77,7 @@ func (w *world) startServer() {
 	w.t.Helper()
 	args := append([]string{
 		"serve", "--xds-address", w.xds, "--admin-address", w.admin, "--probe-interval", w.probe.String(),
-		"--ack-timeout", w.ack.String(), "--log-level", "debug",
+		"--ack-timeout", w.ack.String(), "--source-check-interval", w.sourceCheck.String(), "--log-level", "debug",
 	}, w.source.args()...)
 	w.server = interoptest.Start(w.t, exec.Command(filepath.Join(programs, "xds-server"), args...))
 	meshtest.Until(w.t, startTime, "the control plane ready", func() bool {
