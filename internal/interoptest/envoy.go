@@ -19,9 +19,9 @@ const StartTime = time.Minute
 
 // Envoy is a running Envoy.
 type Envoy struct {
+	*Process
 	// Admin and Outbound are its addresses.
 	Admin, Outbound string
-	Log             *meshtest.Log
 }
 
 // StartEnvoy starts one as a node of the default namespace, on ports of its own, until the test ends.
@@ -36,8 +36,8 @@ func StartEnvoy(t testing.TB, o bootstrap.Options) *Envoy {
 	}
 	file := WriteFile(t, "envoy.yaml", text)
 	adminFile := filepath.Join(filepath.Dir(file), "admin")
-	e.Log = Start(t, exec.Command(binary, "--config-path", file, "--admin-address-path", adminFile,
-		"--concurrency", "1", "--disable-hot-restart", "--log-level", "info")).Log
+	e.Process = Start(t, exec.Command(binary, "--config-path", file, "--admin-address-path", adminFile,
+		"--concurrency", "1", "--disable-hot-restart", "--log-level", "info"))
 	meshtest.Until(t, StartTime, "Envoy's admin up", func() bool {
 		content, err := os.ReadFile(adminFile)
 		e.Admin = string(content)

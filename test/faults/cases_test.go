@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -19,7 +20,10 @@ import (
 var some = []kind{dataplane, envoyDelta, grpcGo}
 
 // faults are all the cases, in the order of the report.
-var faults = []fault{
+var faults = slices.Concat(streamFaults, clockFaults, sourceFaults, diskFaults)
+
+// streamFaults are those of the way between control plane and proxy, and of the two ends.
+var streamFaults = []fault{
 	{
 		name: "no fault", short: some,
 	},
@@ -122,6 +126,10 @@ var faults = []fault{
 			return func() { o.process.Signal(syscall.SIGCONT) }
 		}),
 	},
+}
+
+// sourceFaults are those of the way between the source and the control plane.
+var sourceFaults = []fault{
 	{
 		name: "source watch silent", from: newAPISource, later: sourceCheck, change: func(w *world) { w.fleet.replaceQuietly() },
 		begin: func(w *world) func() {
@@ -139,6 +147,10 @@ var faults = []fault{
 			return w.source.(*api).Start
 		},
 	},
+}
+
+// diskFaults are those of the data plane's --state-dir.
+var diskFaults = []fault{
 	{
 		name: "state directory full", clients: []kind{dataplane},
 		begin: ofOurs(func(t testing.TB, o *ours) func() {

@@ -40,6 +40,9 @@ type client struct {
 	dial  func() caller
 	// counted gives what the proxy counts of itself; nil where it counts nothing.
 	counted func() counts
+	// process gives the process that it is; admin is its admin address. Both are empty for grpc-go.
+	process func() *interoptest.Process
+	admin   string
 	// ours is nil for others.
 	ours *ours
 	load *load
@@ -118,7 +121,8 @@ func (c *client) startOurs(t testing.TB, w *world) {
 			"--probe-interval", w.probe.String(), "--log-level", "debug")
 	}
 	o.process = interoptest.Start(t, o.command())
-	c.ours = o
+	c.ours, c.admin = o, o.admin
+	c.process = func() *interoptest.Process { return o.process }
 	c.dial = func() caller { return &httpCaller{meshtest.Client{Address: o.outbound}} }
 	c.counted = func() counts {
 		var n counts
@@ -148,6 +152,8 @@ func (c *client) startEnvoy(t testing.TB, w *world) {
 	e := interoptest.StartEnvoy(t, bootstrap.Options{
 		NodeID: c.kind.node(), XDSAddress: c.proxy.Addr().String(), SotW: c.kind == envoySotW,
 	})
+	c.admin = e.Admin
+	c.process = func() *interoptest.Process { return e.Process }
 	c.dial = func() caller { return &httpCaller{meshtest.Client{Address: e.Outbound}} }
 	c.counted = func() counts {
 		var n counts
