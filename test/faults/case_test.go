@@ -34,7 +34,7 @@ type fault struct {
 	clients, short []kind
 	// beyond says why a client cannot keep the bound.
 	beyond map[kind]string
-	// later is by how much the audit may be blind longer than for a fault of the stream; nil for nothing.
+	// later is how much longer than a fault of the stream it may hurt, and the audit be blind; nil for no longer.
 	later func(scale) time.Duration
 }
 
@@ -68,17 +68,25 @@ func (f fault) run(t *testing.T, s scale, kinds []kind) []verdict {
 		all = append(all, v)
 	}
 	end()
-	w.wantFresh(2 * s.heal)
+	w.wantFresh(2*s.heal, f.beyond)
 	for i, c := range w.clients {
 		all[i].audit = audit.story(c.kind.node(), m.begin)
 	}
 	return all
 }
 
+// bound is how long recovery may take.
+func (f fault) bound(s scale) time.Duration {
+	if f.later != nil {
+		return s.heal + f.later(s)
+	}
+	return s.heal
+}
+
 // happen lets the fault and the change happen, and gives when they did.
 func (f fault) happen(w *world) (m moments, end func()) {
 	w.t.Helper()
-	m = moments{begin: time.Now(), bound: w.heal}
+	m = moments{begin: time.Now(), bound: f.bound(w.scale)}
 	if f.begin != nil {
 		end = f.begin(w)
 	}

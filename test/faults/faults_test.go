@@ -69,14 +69,11 @@ func (f fault) check(t *testing.T, s scale, v verdict) {
 	if f.beyond[v.client] != "" {
 		return
 	}
-	bound := s.heal
-	if f.later != nil {
-		bound += f.later(s)
-	}
+	bound := f.bound(s)
 	if !v.recovered || v.recovery > bound {
 		t.Errorf("%s: recovered %t, after %v, want within %v", v.client, v.recovered, v.recovery.Round(time.Millisecond), bound)
 	}
-	if v.late > 0 && f.later == nil {
+	if v.late > 0 {
 		t.Errorf("%s: %d requests failed or were answered by the wrong instance although %v were over", v.client, v.late, bound)
 	}
 }

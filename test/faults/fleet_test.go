@@ -33,7 +33,7 @@ type fleet struct {
 	mu        sync.Mutex // guards what follows
 	instances map[string]*instance
 	endpoints map[string][]*instance
-	// dead counts the endpoints whose addresses nobody has any more.
+	// dead counts the instances that were killed.
 	dead int
 	// published is when endpoints changed last.
 	published time.Time
@@ -109,7 +109,7 @@ func (f *fleet) kill(instances ...*instance) {
 	f.dead += len(instances)
 }
 
-// deaths gives how many endpoints died, and left an address that refuses.
+// deaths gives how many instances were killed. Their addresses refuse, some of them only for a moment.
 func (f *fleet) deaths() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,8 +123,7 @@ func (f *fleet) turnover() {
 	neighbours, _ := f.now(other)
 	dead, reused, stays := old[0], old[1], old[3]
 	fresh := f.start(echo, 3)
-	f.kill(dead)
-	reused.kill()
+	f.kill(dead, reused)
 	taken := f.startAt(other, reused.address)
 	f.publish(other, append(neighbours, taken)...)
 	f.publish(echo, append([]*instance{stays}, fresh...)...)
@@ -135,7 +134,7 @@ func (f *fleet) takeover() {
 	old, _ := f.now(echo)
 	neighbours, _ := f.now(other)
 	fresh := f.start(echo, 1)
-	old[0].kill()
+	f.kill(old[0])
 	taken := f.startAt(other, old[0].address)
 	f.publish(other, append(neighbours, taken)...)
 	f.publish(echo, append(old[1:], fresh...)...)

@@ -20,7 +20,7 @@ type verdict struct {
 	// failures are the first few of the kinds of failures.
 	failures []string
 	counts   counts
-	// dead is how many endpoints died.
+	// dead is how many instances were killed.
 	dead  int
 	audit string
 	// blind is for how long in all the audit called the node fresh while its traffic was wrong.

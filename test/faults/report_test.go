@@ -21,7 +21,7 @@ and three new ones come. Nothing but being told can show a proxy the second and 
 
 - **recovery**: from the fault's effect until the last failed or wrong request is over and every new endpoint
   has answered. The effect is the fault's beginning (b), or its end (e) where nothing can pass before, or the
-  change (c) where the fault comes with it. The bound is 20 s.
+  change (c) where the fault comes with it. The bound is 20 s, and for a fault of the source its check interval more.
 - **failed** requests, of all since the fault began; nobody sends one again. **wrong**: answered by an
   instance that is no endpoint of the service any more. Both count from the fault's beginning, before its effect too.
 - **retries** that the proxy made by itself, and **refused**: requests that met an endpoint to which
@@ -71,7 +71,7 @@ func write(t *testing.T, path string, all map[string][]verdict) {
 func (f fault) recovery(v verdict) string {
 	from := map[effect]string{fromChange: "c", fromBegin: "b", fromEnd: "e"}[f.counts]
 	if !v.recovered {
-		return "not within 20 s (" + from + ")"
+		return fmt.Sprintf("not within %.0f s (%s)", f.bound(full).Seconds(), from)
 	}
 	return fmt.Sprintf("%.1f s (%s)", v.recovery.Seconds(), from)
 }
