@@ -31,7 +31,9 @@ func serve(ctx context.Context, p program.Process, args []string) int {
 
 // runServer runs the control plane that c describes until ctx ends.
 func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
-	source, err := sourceOf(c, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	source, err := sourceOf(c, log, registry)
 	if err != nil {
 		return err
 	}
@@ -44,8 +46,6 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 		xdsListener.Close()
 		return fmt.Errorf("admin address: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return controlplane.New(controlplane.Config{
 		Source: source, Static: staticOf(c, log), ClusterDomain: c.ClusterDomain,
 		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
@@ -55,11 +55,13 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 	}).Run(ctx, xdsListener, adminListener)
 }
 
-func sourceOf(c config.Server, log hclog.Logger) (mesh.Source, error) {
+func sourceOf(c config.Server, log hclog.Logger, registry prometheus.Registerer) (mesh.Source, error) {
 	if c.Source == config.FromManifests {
 		return manifest.New(manifest.Config{Dir: c.Manifests, Logger: log}), nil
 	}
-	return kube.New(kube.Config{Kubeconfig: c.Kubeconfig, Logger: log})
+	return kube.New(kube.Config{
+		Kubeconfig: c.Kubeconfig, CheckInterval: c.SourceCheckInterval, Logger: log, Registerer: registry,
+	})
 }
 
 // staticOf gives nil where no directory of static resources is named.

@@ -36,11 +36,38 @@ type ServerStatus struct {
 	Source     string          `json:"source"`
 	Synced     bool            `json:"synced"`
 	Generation mesh.Generation `json:"generation"`
-	// SourceLagSeconds is 0 while the source is reached, and otherwise how long it has not been.
+	// SourceLagSeconds is 0 while all sources are reached and nothing says that
+	// what is held is older than theirs, and otherwise for how long that has not been so.
 	SourceLagSeconds float64 `json:"sourceLagSeconds"`
-	// SourceReason says why the source is not synced or not reached.
-	SourceReason string         `json:"sourceReason,omitempty"`
+	// SourceReason says what is wrong with a source: not synced, not reached, or behind.
+	SourceReason string `json:"sourceReason,omitempty"`
+	// Sources are their parts, one by one.
+	Sources []SourceState `json:"sources,omitempty"`
 	Problems     []mesh.Problem `json:"problems"`
+}
+
+// SourceState is one part of a source: a kind of a cluster, or a directory.
+type SourceState struct {
+	// Kind is what it brings: "endpointslices", "manifests", "static resources".
+	Kind   string `json:"kind"`
+	Synced bool   `json:"synced"`
+	// ResourceVersion is that up to which everything was delivered; "" for a directory.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// CheckedAt is when it was last proven to hold what the source holds.
+	CheckedAt time.Time `json:"checkedAt,omitzero"`
+	// LagSeconds is for how long that may not be so; 0 while nothing says so.
+	LagSeconds float64 `json:"lagSeconds"`
+	Reason     string  `json:"reason,omitempty"`
+	// Relists counts how often it was listed anew because its watch or list
+	// could not be trusted; LastRelist is the last time.
+	Relists    uint64  `json:"relists"`
+	LastRelist *Relist `json:"lastRelist,omitempty"`
+}
+
+// Relist is a listing made anew, and why: "silent", "deaf", "rewound" or "no-answer".
+type Relist struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
 }
 
 // Summary counts nodes by state; Nodes is the sum of the others.

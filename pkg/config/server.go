@@ -46,7 +46,8 @@ type Server struct {
 	ProbeInterval time.Duration
 	// AckTimeout is how long a node may take to acknowledge.
 	AckTimeout time.Duration
-	// SourceCheckInterval is how often live reads check that the source's watch still moves.
+	// SourceCheckInterval is within how long live reads find a watch of the cluster that
+	// stopped delivering, or a cluster that went back to an older state.
 	SourceCheckInterval time.Duration
 	// MaxStreams bounds the streams of one connection.
 	MaxStreams int
@@ -110,7 +111,7 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	text(t, &c.ClusterDomain, "cluster-domain", "domain", "last part of service names", clusterDomain)
 	duration(t, &c.ProbeInterval, "probe-interval", "probe a stream that has acknowledged nothing for this long")
 	duration(t, &c.AckTimeout, "ack-timeout", "a node that takes longer to acknowledge is stale, and its stream is reset")
-	duration(t, &c.SourceCheckInterval, "source-check-interval", "check this often that the source's watch still moves")
+	duration(t, &c.SourceCheckInterval, "source-check-interval", "find a watch of the cluster that stopped delivering within this time, by live reads")
 	count(t, &c.MaxStreams, "max-streams", "streams allowed on one connection")
 	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe to, all types together")
 	count(t, &c.MaxNodeStreams, "max-node-streams", "streams that one node id may have open")

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"time"
 
-	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/translate"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -15,7 +14,7 @@ type metrics struct {
 	source         prometheus.Observer
 }
 
-func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, status func() mesh.SourceStatus) *metrics {
+func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, from sources) *metrics {
 	m := &metrics{
 		translations: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "freshmesh_translations_total", Help: "Services translated.",
@@ -27,17 +26,10 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		source:         propagation.WithLabelValues("source"),
 	}
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshmesh_source_lag_seconds", Help: "How long the source has not been reached; 0 while it is.",
-	}, func() float64 { return lagOf(status(), time.Now()).Seconds() })
+		Name: "freshmesh_source_lag_seconds", Help: "For how long a source has not been reached, or what is held of it may be older than it; 0 while neither is so.",
+	}, func() float64 { return from.status(time.Now()).lag.Seconds() })
 	r.MustRegister(propagation, m.translations, m.generation, lag)
 	return m
-}
-
-func lagOf(s mesh.SourceStatus, now time.Time) time.Duration {
-	if s.Connected || s.Since.IsZero() {
-		return 0
-	}
-	return max(now.Sub(s.Since), 0)
 }
 
 // sourceDelay observes how old the changes are that tell when they were made.

@@ -18,14 +18,14 @@ type queue struct {
 	changes map[mesh.Key]translate.Change
 	// files is what the directory of static resources holds; nil once taken.
 	files  *[]static.Resource
-	synced [sources]bool
+	synced [origins]bool
 }
 
 // The sources that a queue takes from.
 const (
 	fromObjects = iota
 	fromFiles
-	sources
+	origins
 )
 
 // batch is what the loop takes from a queue.

@@ -65,7 +65,7 @@ func New(c Config) *Server {
 	s := &Server{cfg: c, store: snapshot.New(snapshot.Config{}), done: make(chan struct{})}
 	propagation := xds.Propagation()
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
-		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
+		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, sources{c.Source, c.Static}))
 	s.xds = xds.New(xds.Config{
 		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners,
 		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,

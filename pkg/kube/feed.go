@@ -15,19 +15,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/object"
 )
 
-const (
-	// listTimeout bounds one list request, or one page of it.
-	listTimeout = time.Minute
-	// defaultWatchSilence is how long a watch may be without event and bookmark.
-	defaultWatchSilence = 3 * time.Minute
-	// defaultRefusedPause is the wait between two requests for a kind that may
-	// be refused for good.
-	defaultRefusedPause = 10 * time.Second
-)
+// defaultRefusedPause is the wait between two requests for a kind that may be
+// refused for good.
+const defaultRefusedPause = 10 * time.Second
 
 // backoff spaces a Reflector's attempts: 0.25 s at first, 3 s at most.
 func backoff() *wait.Backoff {
@@ -35,27 +32,38 @@ func backoff() *wait.Backoff {
 }
 
 // feed brings one resource from the server to the sink. It is the store that
-// its Reflector fills, and belongs to the Reflector's goroutine.
+// its Reflector fills.
 type feed struct {
+	// set once
 	resource
 	client kubernetes.Interface
 	health *health
 	sink   mesh.Sink
-	// watchSilence is how long a watch may be without event and bookmark.
-	watchSilence time.Duration
+	times
+	log     hclog.Logger
+	relists *prometheus.CounterVec
 
-	// known has what the sink was told to exist, with its UID.
-	known map[mesh.Key]string
+	// held and restarts are shared with keepChecking, and guard themselves
+	held     *held
+	restarts restarts
+
+	// owned by the Reflector's goroutine
 	// faulty has the keys with problems.
 	faulty map[mesh.Key]bool
-	// endWatch stops the watch in use; silence does so when nothing is heard.
+	// endWatch stops the watch in use; quiet does something when nothing is heard for long.
 	endWatch context.CancelFunc
-	silence  *time.Timer
+	quiet    *time.Timer
+	// patience is how long quiet waits; streaming tells that the watch began with a listing.
+	patience  time.Duration
+	streaming bool
+	// watchBegan is when the last watch began; zero where it did not.
+	watchBegan time.Time
 }
 
 var (
 	_ cache.TransformingStore      = (*feed)(nil)
 	_ cache.ReflectorBookmarkStore = (*feed)(nil)
+	_ cache.ResourceVersionUpdater = (*feed)(nil)
 )
 
 // entry is an object that has been converted. It has so much of an API
@@ -67,8 +75,19 @@ type entry struct {
 	problems []mesh.Problem
 }
 
-// run lists and watches until ctx ends.
+func (e *entry) form() form { return form{uid: string(e.UID), version: e.ResourceVersion} }
+
+// run lists and watches until ctx ends, with one Reflector after the other: a
+// new one is what lists anew.
 func (f *feed) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		reflecting, cancel := f.restarts.begin(ctx)
+		f.reflect(reflecting)
+		cancel()
+	}
+}
+
+func (f *feed) reflect(ctx context.Context) {
 	log := klog.FromContext(ctx) //nolint:forbidigo // that is where client-go keeps it
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc:  f.listRequest,
@@ -81,12 +100,33 @@ func (f *feed) run(ctx context.Context) {
 	f.stopWatch()
 }
 
-// listRequest lists, and tells health how it went.
+// relist has the kind listed anew, unless that is under way or has been done
+// for nothing too often. It tells whether it does.
+func (f *feed) relist(reason relistReason, detail string) bool {
+	if !f.restarts.ask(reason, time.Now()) {
+		return false
+	}
+	f.noteRelist(reason, detail)
+	return true
+}
+
+func (f *feed) noteRelist(reason relistReason, detail string) {
+	f.relists.WithLabelValues(string(reason)).Inc()
+	f.log.Warn("kind is listed anew", "kind", f.plural, "reason", string(reason), "detail", detail)
+	f.health.doubted(f.kind, reason, detail)
+}
+
+// listRequest lists, and tells health how it went. The Reflector would take a
+// first listing from any cache, however old; it gets the server's own state.
 func (f *feed) listRequest(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if err := f.waitTurn(ctx); err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, listTimeout)
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, f.interval)
 	defer cancel()
 	list, err := f.list(limited, f.client, o)
 	if err == nil {
@@ -94,7 +134,10 @@ func (f *feed) listRequest(ctx context.Context, o metav1.ListOptions) (runtime.O
 		return list, nil
 	}
 	if ctx.Err() == nil && !expired(err) {
-		f.failed(err, false)
+		f.failed(err, false, began)
+		if unanswered(err) {
+			f.noteRelist(noAnswer, "")
+		}
 	}
 	return nil, err
 }
@@ -106,34 +149,56 @@ func (f *feed) watchRequest(ctx context.Context, o metav1.ListOptions) (watch.In
 		return nil, err
 	}
 	f.stopWatch()
+	began := time.Now()
+	if !f.watchBegan.IsZero() && began.Sub(f.watchBegan) < f.times.watch*3/4 {
+		// The server may be another one now, or have been restored meanwhile.
+		f.health.interrupted(f.kind)
+	}
+	f.watchBegan = time.Time{}
+	f.streaming, f.patience = o.SendInitialEvents != nil, f.silence
+	if f.streaming {
+		f.patience = f.interval
+	} else {
+		seconds := int64(f.times.watch / time.Second)
+		o.TimeoutSeconds = &seconds
+	}
 	watching, cancel := context.WithCancel(ctx)
-	f.endWatch, f.silence = cancel, time.AfterFunc(f.watchSilence, cancel)
-	w, err := f.watch(watching, f.client, o)
+	f.endWatch, f.quiet = cancel, time.AfterFunc(f.patience, func() { f.fellSilent(cancel) })
+	w, err := f.resource.watch(watching, f.client, o)
 	if err != nil {
 		f.stopWatch()
-		return nil, f.watchFailed(ctx, err, o.SendInitialEvents != nil)
+		return nil, f.watchFailed(ctx, err, f.streaming, began)
 	}
+	f.watchBegan = began
 	f.heard()
 	return w, nil
+}
+
+// fellSilent gives up a watch that did not even end when it was asked to. Where
+// listing anew showed again and again that nothing was missed, the watch alone
+// is begun again.
+func (f *feed) fellSilent(endWatch context.CancelFunc) {
+	f.relist(silent, "the watch neither spoke nor ended")
+	endWatch()
 }
 
 // watchFailed judges a watch that did not begin. One that asked for a listing
 // as events is followed by a list request at once: unless it was refused, that
 // one tells how the kind is. Its error is hidden from the Reflector, which
 // would sleep on some without heeding ctx.
-func (f *feed) watchFailed(ctx context.Context, err error, listing bool) error {
+func (f *feed) watchFailed(ctx context.Context, err error, listing bool, began time.Time) error {
 	if ctx.Err() != nil || expired(err) {
 		return err
 	}
 	if listing && !refused(err) {
 		return errors.New(oneLine(err))
 	}
-	f.failed(err, true)
+	f.failed(err, true, began)
 	return err
 }
 
-func (f *feed) failed(err error, watch bool) {
-	if f.health.requestFailed(f.kind, err, watch) {
+func (f *feed) failed(err error, watch bool, began time.Time) {
+	if f.health.requestFailed(f.kind, err, watch, began) {
 		f.sink.Synced()
 	}
 }
@@ -156,7 +221,7 @@ func (f *feed) waitTurn(ctx context.Context) error {
 
 func (f *feed) stopWatch() {
 	if f.endWatch != nil {
-		f.silence.Stop()
+		f.quiet.Stop()
 		f.endWatch()
 		f.endWatch = nil
 	}
@@ -165,14 +230,22 @@ func (f *feed) stopWatch() {
 // heard notes an event.
 func (f *feed) heard() {
 	f.health.heard(f.kind)
+	f.awaitMore()
+}
+
+func (f *feed) awaitMore() {
 	if f.endWatch != nil {
-		f.silence.Reset(f.watchSilence)
+		f.quiet.Reset(f.patience)
 	}
 }
 
-// Transformer lets the Reflector convert objects as they come off the wire.
+// Transformer lets the Reflector convert objects as they come off the wire. Of
+// a listing that a watch begins with, it is all that is heard.
 func (f *feed) Transformer() cache.TransformFunc {
-	return func(o any) (any, error) { return f.entryOf(o) }
+	return func(o any) (any, error) {
+		f.awaitMore()
+		return f.entryOf(o)
+	}
 }
 
 // entryOf converts an API object; an entry is given as it is.
@@ -209,6 +282,10 @@ func (f *feed) Add(o any) error {
 	if err != nil {
 		return err
 	}
+	if f.held.outdated(e.key, e.form()) {
+		f.relist(rewound, e.key.String()+" came in an older form")
+		return nil
+	}
 	f.put(e)
 	return nil
 }
@@ -223,8 +300,19 @@ func (f *feed) Delete(o any) error {
 	if err != nil {
 		return err
 	}
+	if f.held.outdated(e.key, e.form()) {
+		f.relist(rewound, e.key.String()+" was deleted in an older form")
+		return nil
+	}
 	f.remove(mesh.Meta{Key: e.key, UID: string(e.UID), ResourceVersion: e.ResourceVersion})
 	return nil
+}
+
+// UpdateResourceVersion follows each event and bookmark.
+func (f *feed) UpdateResourceVersion(version string) {
+	if f.held.advance(version) {
+		f.relist(rewound, "the watch is at version "+version)
+	}
 }
 
 // Bookmark is an event of the watch: nothing has changed up to that version.
@@ -234,27 +322,45 @@ func (f *feed) Bookmark(string) error {
 }
 
 // Replace is a full listing.
-func (f *feed) Replace(list []any, _ string) error {
-	listed := make(map[mesh.Key]bool, len(list))
+func (f *feed) Replace(list []any, version string) error {
+	entries := make([]*entry, 0, len(list))
+	listed := make(map[mesh.Key]form, len(list))
 	for _, o := range list {
 		e, err := f.entryOf(o)
 		if err != nil {
 			return err
 		}
-		listed[e.key] = true
+		entries = append(entries, e)
+		listed[e.key] = e.form()
+	}
+	before := f.held.begin(listed, version, f.restarts.asked() == rewound)
+	for _, e := range entries {
 		f.put(e)
 	}
-	for key, uid := range f.known {
-		if !listed[key] {
-			// Without a version: the listing's own is that of all objects. The
-			// UID is never used again, so it says enough.
-			f.remove(mesh.Meta{Key: key, UID: uid})
-		}
+	for key, form := range before.gone {
+		// Without a version: the listing's own is that of all objects. The
+		// UID is never used again, so it says enough.
+		f.remove(mesh.Meta{Key: key, UID: form.uid})
+	}
+	if asked := f.restarts.listed(before.news, time.Now(), f.interval); before.rewound && asked != rewound {
+		f.noteRelist(rewound, "the listing is at version "+version)
 	}
 	if f.health.delivered(f.kind) {
 		f.sink.Synced()
 	}
+	f.endListing()
 	return nil
+}
+
+// endListing sees to it that a watch that began with a listing gives way to one
+// that ends in time, as soon as it is quiet: only such a one proves that it delivers.
+func (f *feed) endListing() {
+	if !f.streaming || f.endWatch == nil {
+		return
+	}
+	f.quiet.Stop()
+	f.patience = f.times.watch
+	f.quiet = time.AfterFunc(f.patience, f.endWatch)
 }
 
 // Resync never happens: there is nothing here that the sink does not have.
@@ -265,13 +371,13 @@ func (f *feed) put(e *entry) {
 	if e.object == nil {
 		return
 	}
-	f.known[e.key] = string(e.UID)
+	e.object.Metadata().Rewinds = f.held.put(e.key, e.form())
 	f.sink.Put(e.object)
 }
 
 func (f *feed) remove(m mesh.Meta) {
 	f.complain(m.Key, nil)
-	delete(f.known, m.Key)
+	m.Rewinds = f.held.remove(m.Key)
 	f.sink.Delete(m)
 }
 

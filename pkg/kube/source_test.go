@@ -169,9 +169,7 @@ func TestWatchClosed(t *testing.T) {
 func TestDeafWatch(t *testing.T) {
 	a := kubetest.NewServer(t)
 	a.Put(kubetest.Service("a", 80))
-	s := newSource(t, "http://"+a.Address)
-	s.watchSilence = time.Second
-	r := run(t, s)
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(true, true, "")
 	a.Set(func(f *kubetest.Faults) { f.Deaf["services"] = true })
 	a.Put(kubetest.Service("a", 81))

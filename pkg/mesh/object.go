@@ -51,6 +51,10 @@ type Meta struct {
 	// UID and ResourceVersion are empty for objects that come from files.
 	UID             string
 	ResourceVersion string
+	// Rewinds counts how often the source had gone back to an older state
+	// before this form: a form after more of them is the newer one, whatever
+	// its ResourceVersion. 0 for objects that come from files.
+	Rewinds uint64
 	// ChangedAt is when the object last changed as its own metadata tells
 	// (managedFields, the last-change-trigger-time annotation); zero when it
 	// does not tell.

@@ -62,6 +62,7 @@ func Merge(audits []ack.Audit) Merged {
 	return m
 }
 
+// mergeServers leaves Sources to the servers one by one: their versions are proven apart.
 func mergeServers(a, b ack.ServerStatus) ack.ServerStatus {
 	problems := slices.Concat(a.Problems, b.Problems)
 	slices.SortFunc(problems, mesh.Problem.Compare)
