@@ -15,7 +15,9 @@ type metrics struct {
 	resets    *prometheus.CounterVec
 	responses *prometheus.CounterVec
 	refused   *prometheus.CounterVec
-	ackDelay  prometheus.Observer
+	// connections counts those closed after a reset.
+	connections prometheus.Counter
+	ackDelay    prometheus.Observer
 }
 
 func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
@@ -32,12 +34,15 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freshmesh_streams_refused_total", Help: "Streams refused or ended for what the client sent, by reason.",
 		}, []string{"reason"}),
+		connections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "freshmesh_connections_closed_total", Help: "Connections that the server closed because no new stream followed a reset.",
+		}),
 		ackDelay: propagation.WithLabelValues("ack"),
 	}
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
 	}
-	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, nodeStates{s})
+	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, m.connections, nodeStates{s})
 	return m
 }
 

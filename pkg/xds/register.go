@@ -30,8 +30,10 @@ type register struct {
 // record is one node. All of it is guarded by register.mu.
 type record struct {
 	sessions []*session
-	resets   int
-	resetAt  time.Time
+	// opened counts the streams that there ever were.
+	opened  int
+	resets  int
+	resetAt time.Time
 	// streak counts the resets of which none came later than keepDisconnected after the one before.
 	streak int
 	// last is what the last stream left behind; valid while there are no sessions.
@@ -58,6 +60,7 @@ func (r *register) add(sn *session, limit int) error {
 			"node.id: %q has %d streams open, as many as it may (--max-node-streams)", sn.node.ID, limit)
 	}
 	rec.sessions = append(rec.sessions, sn)
+	rec.opened++
 	return nil
 }
 
@@ -78,6 +81,25 @@ func (r *register) confirmed(sn *session) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, last)
+}
+
+// returns gives how many streams a node has opened so far; 0 where it is not known.
+func (r *register) returns(id mesh.NodeID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.byID[id]; rec != nil {
+		return rec.opened
+	}
+	return 0
+}
+
+// note adds to the history of a node without a stream; nothing where it is not known.
+func (r *register) note(id mesh.NodeID, at time.Time, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.byID[id]; rec != nil {
+		rec.past = newest(append(rec.past, ack.Event{At: at, Event: "disconnected", Reason: reason}))
+	}
 }
 
 // remove is called by the session's owner.

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Config of a Server. Store, Logger and Registerer are required.
@@ -71,7 +72,7 @@ func New(c Config) *Server {
 
 // ServerOptions are the options that a grpc.Server needs to carry a Server.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ForceServerCodecV2(newCodec())}
+	return []grpc.ServerOption{grpc.ForceServerCodecV2(newCodec()), grpc.Creds(Credentials(insecure.NewCredentials()))}
 }
 
 // Shutdown ends every stream with UNAVAILABLE, so that the clients go elsewhere.

@@ -27,10 +27,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a server over an in-memory connection, in a bubble.
 type rig struct {
-	t        *testing.T
-	store    *snapshot.Store
-	server   *xds.Server
-	conn     *grpc.ClientConn
+	t      *testing.T
+	store  *snapshot.Store
+	server *xds.Server
+	conn   *grpc.ClientConn
+	// dial gives further connections.
+	dial     xdstest.Dial
 	registry *prometheus.Registry
 }
 
@@ -46,7 +48,8 @@ func newRig(t *testing.T, change func(*xds.Config)) *rig {
 		change(&c)
 	}
 	r.server = xds.New(c)
-	r.conn = xdstest.Serve(t, r.server.Register, xds.ServerOptions()...)
+	r.dial = xdstest.ServeMany(t, r.server.Register, xds.ServerOptions()...)
+	r.conn = r.dial(nil)
 	t.Cleanup(r.server.Shutdown)
 	return r
 }

@@ -26,8 +26,10 @@ type session struct {
 	server  *Server
 	node    Node
 	address string
-	log     hclog.Logger
-	delta   bool
+	// connection is what the stream came on; others may be on it.
+	connection *connection
+	log        hclog.Logger
+	delta      bool
 	// only is the type that the stream is bound to; "" for an aggregated one.
 	only    mesh.Type
 	queries chan func(*session)
@@ -48,40 +50,77 @@ type session struct {
 
 // serve runs one stream to its end.
 func (s *Server) serve(stream grpc.ServerStream, t transport) error {
-	err := s.run(stream, t)
+	sn, request, err := s.open(stream, t)
+	if err != nil {
+		s.refuse(stream.Context(), err)
+		return ended(err)
+	}
+	reason, err := sn.run(stream, t, request)
+	sn.close(reason, err)
+	if reason.Silent() {
+		s.abandon(sn.connection, sn.node, sn.address)
+	}
 	s.metrics.count(err)
 	return err
 }
 
-func (s *Server) run(stream grpc.ServerStream, t transport) error {
+// open gives a stream's session once its first request has named a node that may have one.
+func (s *Server) open(stream grpc.ServerStream, t transport) (*session, ads.Request, error) {
 	request, n, err := s.first(t)
 	if err != nil {
-		return ended(err)
+		return nil, request, err
 	}
+	sn, err := s.admit(stream, t, n)
+	return sn, request, err
+}
+
+func (s *Server) admit(stream grpc.ServerStream, t transport, n *corev3.Node) (*session, error) {
 	node, err := parseNode(n, s.cfg.MaxNodeBytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.cfg.Ready(); err != nil {
-		return refusal(RefusedNotReady, codes.Unavailable, "%s", err)
+		return nil, refusal(RefusedNotReady, codes.Unavailable, "%s", err)
 	}
 	var own []mesh.Resource
 	if s.cfg.Own != nil {
 		if own, err = s.cfg.Own(node); err != nil {
-			return refusal(RefusedMalformed, codes.InvalidArgument, "%s", err)
+			return nil, refusal(RefusedMalformed, codes.InvalidArgument, "%s", err)
 		}
 	}
 	sn := s.newSession(stream.Context(), node, t, snapshot.NewOwn(own))
 	if err := s.register.add(sn, s.cfg.MaxNodeStreams); err != nil {
 		sn.reader.Close()
-		return err
+		return nil, err
 	}
-	reason, err := sn.run(stream, t, request)
-	sn.close(reason, err)
-	return err
+	sn.connection.add(sn)
+	sn.record("connected", t.only, "", "")
+	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol(), "only", t.only)
+	return sn, nil
 }
 
-// first waits for a stream's first request, or for Shutdown.
+// refuse counts and logs the end of a stream that was never opened.
+func (s *Server) refuse(ctx context.Context, err error) {
+	s.metrics.count(err)
+	if errors.Is(err, errMute) {
+		s.metrics.resets.WithLabelValues(string(ads.CloseNoRequest)).Inc()
+		s.abandon(connectionOf(ctx), Node{}, addressOf(ctx))
+	}
+	if _, refused := errors.AsType[*refused](err); refused || errors.Is(err, errMute) {
+		s.cfg.Logger.Info("stream refused", "address", addressOf(ctx), "err", status.Convert(err).Message())
+	}
+}
+
+// addressOf gives the client's address, "" where it has none.
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// first waits for a stream's first request, for as long as a node may be silent
+// later, or for Shutdown. Nobody knows whose stream it is before.
 func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
 	type message struct {
 		request ads.Request
@@ -93,24 +132,29 @@ func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
 		r, n, err := t.recv()
 		arrived <- message{r, n, err}
 	}()
+	patience := time.NewTimer(s.silence())
+	defer patience.Stop()
 	select {
 	case m := <-arrived:
 		return m.request, m.node, m.err
+	case <-patience.C:
+		return ads.Request{}, nil, errMute
 	case <-s.draining:
 		return ads.Request{}, nil, errStopping
 	}
 }
 
-var errStopping = status.Error(codes.Unavailable, "the server is stopping")
+var (
+	errStopping = status.Error(codes.Unavailable, "the server is stopping")
+	errMute     = status.Errorf(codes.Unavailable, "stream closed: %s", ads.CloseNoRequest)
+)
 
 func (s *Server) newSession(ctx context.Context, node Node, t transport, own snapshot.Own) *session {
 	sn := &session{
 		server: s, node: node, delta: t.delta, only: t.only, log: s.cfg.Logger.With("node", node.ID),
 		queries: make(chan func(*session), 1), done: make(chan struct{}),
 		connected: time.Now(), warned: make(map[mesh.Type]mesh.Version),
-	}
-	if p, ok := peer.FromContext(ctx); ok {
-		sn.address = p.Addr.String()
+		address: addressOf(ctx), connection: connectionOf(ctx),
 	}
 	sn.reader = s.cfg.Store.Open(node.View, own)
 	sn.core = ads.New(ads.Config{
@@ -119,8 +163,6 @@ func (s *Server) newSession(ctx context.Context, node Node, t transport, own sna
 		NoncePrefix: s.instance + "." + strconv.FormatUint(s.streams.Add(1), 36) + ".",
 		MaxNames:    s.cfg.MaxNames, MaxBytes: s.cfg.MaxBytes,
 	}, sn.reader.View(), sn.connected)
-	sn.record("connected", t.only, "", "")
-	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol(), "only", t.only)
 	return sn
 }
 
@@ -288,6 +330,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		sn.reader.Unsubscribe(t, tr.Names()...)
 	}
 	sn.reader.Close()
+	sn.connection.remove(sn)
 	switch {
 	case reason != "":
 		sn.record("reset", "", "", string(reason))

@@ -184,6 +184,12 @@ func (c Config) freshness(w http.ResponseWriter, _ *http.Request) {
 			age := time.Since(k.ConfirmedAt).Seconds()
 			f.ConfirmedAt, f.AgeSeconds = &k.ConfirmedAt, &age
 		}
+		for _, r := range k.Resources {
+			f.Resources = append(f.Resources, resourceFreshness{
+				Type: r.Type.Short(), Name: r.Name, Version: r.Version,
+				ConfirmedAt: r.ConfirmedAt, AgeSeconds: time.Since(r.ConfirmedAt).Seconds(),
+			})
+		}
 		out.Clusters = append(out.Clusters, f)
 	}
 	writeJSON(w, out)
@@ -208,6 +214,16 @@ type clusterFreshness struct {
 	EndpointVersion string          `json:"endpointVersion,omitempty"`
 	FromDisk        bool            `json:"fromDisk"`
 	Reason          string          `json:"reason,omitempty"`
+	// Resources are the single ones; AgeSeconds above is that of the oldest.
+	Resources []resourceFreshness `json:"resources,omitempty"`
+}
+
+type resourceFreshness struct {
+	Type        string    `json:"type"`
+	Name        string    `json:"name"`
+	Version     string    `json:"version"`
+	ConfirmedAt time.Time `json:"confirmedAt"`
+	AgeSeconds  float64   `json:"ageSeconds"`
 }
 
 // configDump serves /config_dump: the clusters as discovery gave them.

@@ -227,7 +227,18 @@ func (c *core) Opened(now time.Time) {
 		c.subscribe[e.name.Type][e.name.Name] = true
 	}
 	c.flush()
+	if len(c.asked) == 0 {
+		c.announce()
+	}
 	c.offerNothing = false
+}
+
+// announce says who we are where there is nothing to ask: the node is known from
+// the first request alone, and without one the control plane could not tell that
+// we are here. A first request without names would be a wildcard; this one takes
+// back the wildcard that there is not (xDS protocol, "How the client specifies what resources to return").
+func (c *core) announce() {
+	c.request(mesh.TypeCluster).ResourceNamesUnsubscribe = []string{"*"}
 }
 
 // offers tells whether a resource's version goes into initial_resource_versions.

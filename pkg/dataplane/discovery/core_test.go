@@ -534,7 +534,7 @@ func randomResponse(t *rapid.T, names []string, nonce int) *discoveryv3.DeltaDis
 // serve keeps a server's book, by the xDS protocol.
 func serve(t *rapid.T, server map[mesh.ResourceName]bool, asked map[mesh.Type]bool, q *discoveryv3.DeltaDiscoveryRequest) {
 	typ := mesh.Type(q.GetTypeUrl())
-	if !asked[typ] && len(q.GetResourceNamesSubscribe()) == 0 {
+	if !asked[typ] && len(q.GetResourceNamesSubscribe())+len(q.GetResourceNamesUnsubscribe()) == 0 {
 		t.Fatalf("the first request of %s subscribes by wildcard", typ.Short())
 	}
 	if (q.GetNode() != nil) != (len(asked) == 0) {

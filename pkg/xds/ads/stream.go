@@ -34,11 +34,24 @@ const (
 	CloseAckTimeout CloseReason = "ack_timeout"
 	// CloseSendBlocked: the client did not take a response off the transport in time.
 	CloseSendBlocked CloseReason = "send_blocked"
-	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
+	// CloseTooFarBehind: the change log no longer reaches back to what a wildcard holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
 	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
+	// CloseNoRequest: the client opened a stream and did not say who it is in time.
+	// It is for whoever waits for the first request; a Stream never gives it.
+	CloseNoRequest CloseReason = "no_request"
 )
+
+// Silent tells whether a client's silence is the reason.
+func (r CloseReason) Silent() bool {
+	switch r {
+	case CloseAckTimeout, CloseSendBlocked, CloseNoRequest:
+		return true
+	case CloseTooFarBehind, CloseTooManyNames:
+	}
+	return false
+}
 
 // Stream is one xDS stream. One goroutine owns it.
 type Stream struct {
@@ -133,9 +146,13 @@ func (s *Stream) Published(view snapshot.View) {
 			continue
 		}
 		changes, ok := view.Since(t, tr.Seen())
-		if !ok {
+		switch {
+		case ok:
+		case tr.Wildcard():
 			s.closing = CloseTooFarBehind
 			return
+		default: // others' changes have filled the log; the few names are looked at one by one
+			changes = view.SinceNamed(t, tr.Seen(), tr.Names())
 		}
 		for _, c := range changes {
 			if tr.Wants(c.Name) {
