@@ -1,6 +1,7 @@
 package ack
 
 import (
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -19,6 +20,13 @@ const (
 	Pending      State = "pending"
 	Fresh        State = "fresh"
 )
+
+// States gives all of them, by precedence.
+func States() []State { return []State{Disconnected, Rejected, Stale, Pending, Fresh} }
+
+// Precedence gives the place of a state in States: the lower, the sooner it decides. It is -1
+// for what is no state.
+func (s State) Precedence() int { return slices.Index(States(), s) }
 
 // Audit is the body of GET /audit.
 type Audit struct {
@@ -80,6 +88,25 @@ type Summary struct {
 	Disconnected int `json:"disconnected"`
 }
 
+// Of gives the number of nodes in a state.
+func (s *Summary) Of(state State) int { return *s.of(state) }
+
+func (s *Summary) of(state State) *int {
+	switch state {
+	case Disconnected:
+		return &s.Disconnected
+	case Rejected:
+		return &s.Rejected
+	case Stale:
+		return &s.Stale
+	case Pending:
+		return &s.Pending
+	case Fresh:
+		return &s.Fresh
+	}
+	return new(int) // a state that another build knows
+}
+
 // Node is one node in the audit, over all its streams.
 type Node struct {
 	ID mesh.NodeID `json:"id"`
@@ -122,10 +149,14 @@ type TypeState struct {
 	Subscribed int   `json:"subscribed"`
 	State      State `json:"state"`
 	// Behind counts the resources that the node does not hold in their current form.
-	Behind          int        `json:"behind"`
-	StaleForSeconds float64    `json:"staleForSeconds"`
-	SentAt          *time.Time `json:"sentAt,omitempty"`
-	AckedAt         *time.Time `json:"ackedAt,omitempty"`
+	Behind int `json:"behind"`
+	// BehindVersions is the largest BehindResource.Versions of them.
+	BehindVersions  int     `json:"behindVersions,omitempty"`
+	StaleForSeconds float64 `json:"staleForSeconds"`
+	// ConfirmedAt is when the client last answered on this stream, whatever the type.
+	ConfirmedAt *time.Time `json:"confirmedAt,omitempty"`
+	SentAt      *time.Time `json:"sentAt,omitempty"`
+	AckedAt     *time.Time `json:"ackedAt,omitempty"`
 	// HeldVersion and CurrentVersion sum up all subscribed resources; they are equal exactly when Behind is 0.
 	HeldVersion    mesh.Version `json:"heldVersion"`
 	CurrentVersion mesh.Version `json:"currentVersion"`
@@ -140,9 +171,12 @@ type BehindResource struct {
 	Name string `json:"name"`
 	// Held is "" when the node holds none, and "unknown" when it may or may not
 	// hold the current form; Current is "" when the resource is gone.
-	Held      mesh.Version `json:"held"`
-	Current   mesh.Version `json:"current"`
-	ChangedAt time.Time    `json:"changedAt"`
+	Held    mesh.Version `json:"held"`
+	Current mesh.Version `json:"current"`
+	// Versions is how many versions were published since the one held, the current
+	// one included; 0 where the node holds none.
+	Versions  int       `json:"versions,omitempty"`
+	ChangedAt time.Time `json:"changedAt"`
 	// Cause is the object whose change made the current form.
 	Cause string `json:"cause"`
 }

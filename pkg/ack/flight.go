@@ -84,6 +84,7 @@ func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
 				t.due--
 			}
 			e.phase, e.retry, e.want, e.nonce = sent, false, c.Version, nonce
+			e.sentNewer = e.newer
 			e.unsure = e.unsure || c.Version != e.held
 			t.exceptions[c.Name] = e
 			t.flight.news = true
@@ -107,6 +108,7 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 			t.clear(c.Name, e)
 		case e.nonce == nonce: // due again meanwhile
 			e.held, e.unsure = c.Version, false
+			e.newer, e.sentNewer = e.newer-e.sentNewer, 0
 			t.exceptions[c.Name] = e
 		}
 	}

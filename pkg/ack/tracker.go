@@ -2,6 +2,7 @@ package ack
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -55,8 +56,28 @@ type exception struct {
 	want mesh.Version
 	// nonce is the response that carried want.
 	nonce uint64
-	// since is when held went out of date.
-	since time.Time
+	// since is when held went out of date, last when the resource changed last.
+	since, last time.Time
+	// newer counts the versions since held; sentNewer is what it was when want was sent.
+	newer, sentNewer int32
+}
+
+// behindSince is when a node that may not hold the current version began to be
+// behind. What it held is current again where a change was taken back: then only the
+// latest word is missing, and not what it did without meanwhile.
+func (e exception) behindSince(now mesh.Version) time.Time {
+	if e.held == now {
+		return e.last
+	}
+	return e.since
+}
+
+// versions gives how many versions the node is behind; 0 where it holds none.
+func (e exception) versions() int {
+	if e.held == "" {
+		return 0
+	}
+	return int(e.newer)
 }
 
 // holding gives what the node is known to hold, where now is the current version.
@@ -110,7 +131,7 @@ func (t *Tracker) Remove(name mesh.Name) (removed bool) {
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at, unsure: held == ""}
+		e = exception{held: held, since: at, last: at, unsure: held == ""}
 	}
 	e.asked = true
 	t.setDue(name, e, known)
@@ -139,7 +160,18 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 	if known && e.phase == refused {
 		t.retryOthers(name, e.nonce)
 	}
+	e.newer++
+	e.last = at
 	t.setDue(name, e, known)
+}
+
+// Passed says that further versions of a name came and went before the change that
+// Changed was told of.
+func (t *Tracker) Passed(name mesh.Name, versions int) {
+	if e, ok := t.exceptions[name]; ok && versions > 0 {
+		e.newer += int32(min(versions, math.MaxInt16))
+		t.exceptions[name] = e
+	}
 }
 
 // Drop forgets that a name is an exception: it is no longer subscribed to, or

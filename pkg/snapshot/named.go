@@ -19,7 +19,7 @@ func (v View) SinceNamed(t mesh.Type, g mesh.Generation, names []mesh.Name) []Ch
 		if e != nil && e.changed <= g {
 			continue
 		}
-		change := Change{Name: name, Was: mesh.VersionUnknown, Body: v.Body(t, name)}
+		change := Change{Name: name, Was: mesh.VersionUnknown, Body: v.Body(t, name), Versions: 1}
 		if e != nil {
 			change.At = e.changedAt
 		} else {

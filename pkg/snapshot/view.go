@@ -143,6 +143,9 @@ type Change struct {
 	Body *Body
 	// At is when the form before went out of date.
 	At time.Time
+	// Versions counts the changes of the resource that this one sums up, at least 1;
+	// some of them may not have changed this view's form.
+	Versions int
 }
 
 // Since gives what differs from an earlier generation, each name once, in the
@@ -154,13 +157,16 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 		return nil, ok
 	}
 	out := make([]Change, 0, len(log))
-	seen := make(map[mesh.Name]struct{}, len(log))
+	seen := make(map[mesh.Name]int, len(log)) // name → its place in out, -1 for none
 	for i := range log {
 		c := &log[i]
-		if _, dup := seen[c.name]; dup {
+		if at, dup := seen[c.name]; dup {
+			if at >= 0 {
+				out[at].Versions++
+			}
 			continue
 		}
-		seen[c.name] = struct{}{}
+		seen[c.name] = -1
 		body, was := v.Body(t, c.name), c.before(v.key)
 		if own := v.own[t][c.name]; own != nil && (!c.static || was == "") {
 			was = own.Version
@@ -168,7 +174,8 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 		if same(body, was) {
 			continue
 		}
-		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at})
+		seen[c.name] = len(out)
+		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at, Versions: 1})
 	}
 	return out, true
 }

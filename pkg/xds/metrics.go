@@ -91,10 +91,7 @@ func (n nodeStates) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	s := ack.Summarize(nodes)
-	for state, count := range map[ack.State]int{
-		ack.Fresh: s.Fresh, ack.Pending: s.Pending, ack.Stale: s.Stale,
-		ack.Rejected: s.Rejected, ack.Disconnected: s.Disconnected,
-	} {
-		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(count), string(state))
+	for _, state := range ack.States() {
+		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(s.Of(state)), string(state))
 	}
 }

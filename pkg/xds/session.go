@@ -159,11 +159,18 @@ func (s *Server) newSession(ctx context.Context, node Node, t transport, own sna
 	sn.reader = s.cfg.Store.Open(node.View, own)
 	sn.core = ads.New(ads.Config{
 		Delta:       t.delta,
-		Policy:      s.register.policy(node.ID, s.cfg.Policy),
+		Policy:      s.policy(node),
 		NoncePrefix: s.instance + "." + strconv.FormatUint(s.streams.Add(1), 36) + ".",
 		MaxNames:    s.cfg.MaxNames, MaxBytes: s.cfg.MaxBytes,
 	}, sn.reader.View(), sn.connected)
 	return sn
+}
+
+// policy is the server's, with what is known of the node and its kind.
+func (s *Server) policy(node Node) ack.Policy {
+	p := s.register.policy(node.ID, s.cfg.Policy)
+	p.Prompt = node.Prompt
+	return p
 }
 
 func (sn *session) protocol() string {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +23,6 @@ const (
 	// maxError bounds how much of a server's error is shown.
 	maxError = 4 << 10
 )
-
-var states = []ack.State{ack.Disconnected, ack.Rejected, ack.Stale, ack.Pending, ack.Fresh}
 
 // client asks servers. It has connections of its own, which close ends.
 type client struct{ http http.Client }
@@ -98,7 +95,7 @@ func decode(body []byte) (ack.Audit, error) {
 		return a, errors.New("answer is no audit: it has no time")
 	}
 	for _, n := range a.Nodes {
-		if !slices.Contains(states, n.State) {
+		if n.State.Precedence() < 0 {
 			return a, fmt.Errorf("answer is no audit: node %q has the unknown state %q", n.ID, n.State)
 		}
 	}

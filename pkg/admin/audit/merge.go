@@ -124,7 +124,10 @@ func protocols(a, b string) string {
 // comes first in the states' precedence: one that moved from a server to another is
 // what the server that has it says.
 func rank(s ack.State) int {
-	return slices.Index([]ack.State{ack.Rejected, ack.Stale, ack.Pending, ack.Fresh, ack.Disconnected}, s)
+	if s == ack.Disconnected {
+		return len(ack.States())
+	}
+	return s.Precedence()
 }
 
 func latest(a, b time.Time) time.Time {

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,12 +40,9 @@ func headline(o Options, s ack.Summary) string {
 		return "no nodes"
 	}
 	var parts []string
-	for _, p := range []struct {
-		n     int
-		state ack.State
-	}{{s.Fresh, ack.Fresh}, {s.Pending, ack.Pending}, {s.Stale, ack.Stale}, {s.Rejected, ack.Rejected}, {s.Disconnected, ack.Disconnected}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.state))
+	for _, state := range slices.Backward(ack.States()) {
+		if n := s.Of(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
 	return counted(s.Nodes, "node") + ": " + strings.Join(parts, ", ")

@@ -169,6 +169,7 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 		return
 	}
 	tr.Changed(c.Name, c.Was, c.At)
+	tr.Passed(c.Name, c.Versions-1)
 }
 
 // whole tells whether every response must hold all resources of the type:
@@ -240,7 +241,7 @@ func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
 	for t := range s.types {
 		// Who withholds an ACK must show by another type that it lives.
-		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && ack.Withholds(t) {
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && !s.cfg.Policy.Prompt && ack.Withholds(t) {
 			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
 				last = earlier(last, at)
 			}
