@@ -33,6 +33,7 @@ func (s *Server) registerServices() {
 	s.xds.Register(s.grpc)
 	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
 		Sink: s.refresh, Interval: s.cfg.ReportInterval, Logger: s.cfg.Logger.Named("lrs"), Done: s.done,
+		MaxNodeStreams: s.cfg.MaxNodeStreams,
 	}))
 	if s.cfg.Channelz {
 		channelz.RegisterChannelzServiceToServer(s.grpc)

@@ -129,13 +129,23 @@ func (l *loop) Reconcile(ctx context.Context, service mesh.Key, live []mesh.Obje
 	return changed, err
 }
 
-// ServiceOf implements refresh.Services. The loop answers within one
-// translation; a cluster that it cannot be asked about in time is unknown.
-func (l *loop) ServiceOf(cluster string) (service mesh.Key, ok bool) {
+// ServicesOf implements refresh.Services. The loop answers within one
+// translation; clusters that it cannot be asked about in time are unknown.
+func (l *loop) ServicesOf(clusters []string) map[string]mesh.Key {
+	services := make(map[string]mesh.Key)
+	if len(clusters) == 0 {
+		return services
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	_ = l.ask(ctx, func() { service, ok = l.translator.ServiceOf(cluster) })
-	return service, ok
+	_ = l.ask(ctx, func() {
+		for _, cluster := range clusters {
+			if service, ok := l.translator.ServiceOf(cluster); ok {
+				services[cluster] = service
+			}
+		}
+	})
+	return services
 }
 
 // askTimeout bounds how long others wait for the owner of a stream or of the loop.

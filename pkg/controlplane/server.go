@@ -169,13 +169,14 @@ var clusterTypes = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoint}
 func (n nodes) Holds(node mesh.NodeID, cluster string) refresh.Holding {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	var out refresh.Holding
+	out := refresh.Holding{Stranger: true}
 	for _, t := range clusterTypes {
 		current, known, err := n.xds.Holds(ctx, node, t, cluster)
 		if err != nil {
 			return refresh.Holding{}
 		}
 		out.Behind = out.Behind || known && !current
+		out.Stranger = out.Stranger && !known
 	}
 	return out
 }
