@@ -11,10 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freshmesh/freshmesh/internal/kubetest"
+	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/test/faults/mitm"
+)
+
+// What grpc-go does by itself, and its bootstrap has no field for.
+const (
+	keepalive = "Its keepalive decides, 5 min and 20 s, and its bootstrap has no field for it."
+	backOff   = "Its back-off decides, up to 2 min after an outage as long as that, and its bootstrap has no field for it."
 )
 
 var some = []kind{dataplane, envoyDelta, grpcGo}
@@ -50,13 +56,15 @@ var streamFaults = []fault{
 	{
 		name: "half-open TCP", counts: fromBegin,
 		begin:  each(func(c *client) func() { c.proxy.HalfOpen()(); return nil }),
-		beyond: map[kind]string{grpcGo: "its keepalive decides: 5 min and 20 s, and its bootstrap has no field for it"},
+		beyond: map[kind]string{grpcGo: keepalive},
 	},
 	{
 		name: "clean cut", counts: fromBegin, begin: each(func(c *client) func() { c.proxy.Cut(false); return nil }),
 	},
 	{
-		name: "control plane killed, restarted later", counts: fromEnd, begin: killServer, lasts: outage, short: some,
+		name: "control plane killed, restarted later", counts: fromEnd, begin: killServer, lasts: outage,
+		short:  []kind{dataplane, envoyDelta},
+		beyond: map[kind]string{grpcGo: backOff},
 	},
 	{
 		name: "control plane stopped", counts: fromEnd, begin: (*world).stopServer, lasts: outage,
@@ -68,7 +76,7 @@ var streamFaults = []fault{
 	{
 		name: "partition, connections lost", counts: fromEnd, lasts: outage,
 		begin:  each(func(c *client) func() { return c.proxy.HalfOpen() }),
-		beyond: map[kind]string{grpcGo: "its keepalive decides: 5 min and 20 s, and its bootstrap has no field for it"},
+		beyond: map[kind]string{grpcGo: keepalive},
 	},
 	{
 		name: "rapid flips: 3 replacements in 2 s", short: some,
@@ -107,10 +115,11 @@ var streamFaults = []fault{
 		},
 	},
 	{
+		// Less late than the others: a round trip of twice as long is more than ack-timeout anyway.
 		name: "frames of the discovery stream delayed",
 		begin: func(w *world) func() {
 			return w.each(func(c *client) func() {
-				return c.proxy.DelayOthers(func(s mitm.Stream) bool { return !discovery(s) }, w.late)
+				return c.proxy.DelayOthers(func(s mitm.Stream) bool { return !discovery(s) }, w.late*3/5)
 			})
 		},
 	},
@@ -131,21 +140,37 @@ var streamFaults = []fault{
 // sourceFaults are those of the way between the source and the control plane.
 var sourceFaults = []fault{
 	{
-		name: "source watch silent", from: newAPISource, later: sourceCheck, change: func(w *world) { w.fleet.replaceQuietly() },
-		begin: func(w *world) func() {
-			deaf := func(on bool) {
-				w.source.(*api).Set(func(f *kubetest.Faults) { f.Deaf["endpointslices"] = on })
-			}
-			deaf(true)
-			return func() { deaf(false) }
-		},
+		name: "source watch silent", from: newAPI, later: sourceCheck, change: func(w *world) { w.fleet.replaceQuietly() },
+		begin: toAPI(func(p *apiproxy.Proxy) func() {
+			silent := func(on bool) { p.Set(func(f *apiproxy.Faults) { f.Silent["endpointslices"] = on }) }
+			silent(true)
+			return func() { silent(false) }
+		}),
 	},
 	{
-		name: "API server down", from: newAPISource, counts: fromEnd, lasts: outage, later: sourceCheck,
+		name: "API server down", from: newAPI, counts: fromEnd, lasts: outage, later: sourceCheck,
+		begin: toAPI(func(p *apiproxy.Proxy) func() { p.Stop(); return p.Start }),
+	},
+	{
+		name: "API server overloaded (429)", from: newAPI, counts: fromEnd, lasts: outage, later: sourceCheck,
+		begin: toAPI(func(p *apiproxy.Proxy) func() {
+			answer := func(code int) { p.Set(func(f *apiproxy.Faults) { f.Status[""] = code }) }
+			answer(429)
+			p.Cut()
+			return func() { answer(0) }
+		}),
+	},
+	{
+		// What follows the backup is done again by the controllers of a cluster, here by the change.
+		name: "API server rewound to a backup", from: newAPI, later: sourceCheck,
 		begin: func(w *world) func() {
-			w.source.(*api).Stop()
-			return w.source.(*api).Start
+			restore := w.source.(*api).backup()
+			w.fleet.turnover()
+			w.wait(time.Second)
+			restore()
+			return nil
 		},
+		change: func(w *world) { w.fleet.replaceQuietly() },
 	},
 }
 
@@ -181,6 +206,10 @@ func ofOurs(do func(testing.TB, *ours) func()) func(*world) func() {
 	return func(w *world) func() {
 		return w.each(func(c *client) func() { return do(w.t, c.ours) })
 	}
+}
+
+func toAPI(do func(*apiproxy.Proxy) func()) func(*world) func() {
+	return func(w *world) func() { return do(w.source.(*api).proxy) }
 }
 
 func endpoints(m mitm.Message) bool {

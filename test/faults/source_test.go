@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 )
@@ -60,22 +61,24 @@ func (f files) ballast(t testing.TB, n int) {
 	}
 }
 
-// api is a Kubernetes API server.
+// api is a Kubernetes API server with a proxy before it.
 type api struct {
 	*kubetest.Server
+	proxy      *apiproxy.Proxy
 	kubeconfig string
-	slices     map[string]map[string]bool // service → names of its slices
+	// slices are the names of each service's slices, as the server has them.
+	slices map[string]map[string]bool
 }
 
-func newAPISource(t testing.TB) source {
+func newAPI(t testing.TB) source {
 	t.Helper()
-	s := kubetest.NewServer(t)
-	return &api{Server: s, kubeconfig: s.Kubeconfig(), slices: make(map[string]map[string]bool)}
+	a := &api{Server: kubetest.NewServer(t), slices: make(map[string]map[string]bool)}
+	a.proxy = apiproxy.Start(t, "http://"+a.Address, nil)
+	a.kubeconfig = a.proxy.Kubeconfig()
+	return a
 }
 
-func (a *api) args() []string {
-	return []string{"--kubeconfig", a.kubeconfig}
-}
+func (a *api) args() []string { return []string{"--kubeconfig", a.kubeconfig} }
 
 func (a *api) put(service string, addresses map[string]string) {
 	if a.slices[service] == nil {
@@ -93,5 +96,18 @@ func (a *api) put(service string, addresses map[string]string) {
 			delete(a.slices[service], name)
 			a.Remove(kubetest.Slice(name, service, "0.0.0.0"))
 		}
+	}
+}
+
+// backup gives what restores the server to what it is now: later changes never
+// were, and their versions are used anew.
+func (a *api) backup() (restore func()) {
+	state, was := a.Save(), make(map[string]map[string]bool)
+	for service, names := range a.slices {
+		was[service] = maps.Clone(names)
+	}
+	return func() {
+		a.slices = was
+		a.Rewind(state)
 	}
 }
