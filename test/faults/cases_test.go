@@ -179,6 +179,7 @@ var diskFaults = []fault{
 	{
 		name: "state directory full", clients: []kind{dataplane},
 		begin: ofOurs(func(t testing.TB, o *ours) func() {
+			t.Helper()
 			fill(t, o.process.Pid())
 			return nil
 		}),
@@ -186,6 +187,7 @@ var diskFaults = []fault{
 	{
 		name: "state file corrupt, data plane restarted", counts: fromBegin, clients: []kind{dataplane},
 		begin: ofOurs(func(t testing.TB, o *ours) func() {
+			t.Helper()
 			corrupt(t, o.state)
 			o.restart(t)
 			return nil

@@ -28,17 +28,18 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = build()
 	}
-	defer os.RemoveAll(programs)
 	if err != nil {
+		remove()
 		fmt.Fprintln(os.Stderr, err)
-		os.RemoveAll(programs)
-		os.Exit(1) //nolint:gocritic // removed above
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(programs)
+		remove()
 		os.Exit(code)
 	}))
 }
+
+func remove() { _ = os.RemoveAll(programs) } // of no use to anybody
 
 // build builds the programs. Each needs a process, to be stopped and killed.
 func build() (err error) {
