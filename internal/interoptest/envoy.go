@@ -2,7 +2,6 @@ package interoptest
 
 import (
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,13 +70,7 @@ func EnvoyBinary(t testing.TB) string {
 // SO_REUSEPORT, so it would share a taken one without a word.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	return FreeAddressOn(t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-}
-
-// FreeAddressOn is FreeAddress with an IP address of one's own.
-func FreeAddressOn(t testing.TB, ip netip.Addr) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", netip.AddrPortFrom(ip, 0).String())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

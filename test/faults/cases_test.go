@@ -74,6 +74,11 @@ var streamFaults = []fault{
 		begin: each(func(c *client) func() { return c.proxy.Freeze() }),
 	},
 	{
+		name: "partition, connections survive, outlier detection on", counts: fromEnd, lasts: outage, from: newOutlierFiles,
+		begin:   each(func(c *client) func() { return c.proxy.Freeze() }),
+		clients: []kind{envoyDelta, envoySotW}, short: []kind{envoyDelta},
+	},
+	{
 		name: "partition, connections lost", counts: fromEnd, lasts: outage,
 		begin:  each(func(c *client) func() { return c.proxy.HalfOpen() }),
 		beyond: map[kind]string{grpcGo: keepalive},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,11 +22,14 @@ and three new ones come. Nothing but being told can show a proxy the second and 
 
 - **recovery**: from the fault's effect until the last failed or wrong request is over and every new endpoint
   has answered. The effect is the fault's beginning (b), or its end (e) where nothing can pass before, or the
-  change (c) where the fault comes with it. The bound is 20 s, and for a fault of the source its check interval more.
+  change (c) where the fault comes with it. The bound is 20 s, and for a fault of the source its check interval more; a number
+  in brackets says why a client cannot keep it.
 - **failed** requests, of all since the fault began; nobody sends one again. **wrong**: answered by an
   instance that is no endpoint of the service any more. Both count from the fault's beginning, before its effect too.
 - **retries** that the proxy made by itself, and **refused**: requests that met an endpoint to which
-  no connection was to be had, both by its own counters. grpc-go counts neither.
+  no connection was to be had, both by its own counters. grpc-go counts neither. A dead endpoint costs our data plane
+  at most one. Envoy goes on trying until it is told, unless the service asks for outlier detection
+  (annotation ` + "`freshmesh.dev/outlier`" + `, off by default; one row has it on, with ` + "`consecutive-5xx=1`" + `).
 - **audit**: what ` + "`/audit`" + ` said of the node, asked five times a second, from the fault's beginning on. **blind**: for
   how long of that it said fresh while requests failed or were answered wrongly; allowed are probe-interval and
   ack-timeout, and for a fault of the source its check interval besides.
@@ -52,8 +56,10 @@ func write(t *testing.T, path string, all map[string][]verdict) {
 			}
 			recovery := f.recovery(v)
 			if why := f.beyond[v.client]; why != "" {
-				notes = append(notes, why)
-				recovery += fmt.Sprintf(" [%d]", len(notes))
+				if !slices.Contains(notes, why) {
+					notes = append(notes, why)
+				}
+				recovery += fmt.Sprintf(" [%d]", slices.Index(notes, why)+1)
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %d of %d | %d | %s | %s | %.1f s |\n",
 				name, v.client, recovery, v.failed, v.sent, v.wrong, v.counted(), cmp.Or(v.audit, "-"), v.blind.Seconds())

@@ -23,17 +23,28 @@ type source interface {
 }
 
 // files is a directory of manifests.
-type files struct{ *meshtest.Manifests }
+type files struct {
+	*meshtest.Manifests
+	annotations map[string]string
+}
 
 func newFiles(t testing.TB) source {
 	t.Helper()
-	return files{meshtest.NewManifests(t)}
+	return files{Manifests: meshtest.NewManifests(t)}
+}
+
+// newOutlierFiles asks for outlier detection, without which Envoy avoids no endpoint.
+func newOutlierFiles(t testing.TB) source {
+	t.Helper()
+	return files{Manifests: meshtest.NewManifests(t), annotations: map[string]string{
+		"outlier": "consecutive-5xx=1,base-ejection-time=30s,max-ejection-percent=100",
+	}}
 }
 
 func (f files) args() []string { return []string{"--manifests", f.Dir} }
 
 func (f files) put(service string, addresses map[string]string) {
-	f.Service(service, slices.Sorted(maps.Values(addresses))...)
+	f.Put(meshtest.Service{Name: service, Annotations: f.annotations, Addresses: slices.Sorted(maps.Values(addresses))})
 }
 
 // ballast gives echo many endpoints that nobody uses, because they terminate. Each n

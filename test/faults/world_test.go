@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -36,12 +37,14 @@ type world struct {
 	fleet   *fleet
 	server  *interoptest.Process
 	clients []*client
+	// taken are the addresses given out.
+	taken map[netip.AddrPort]bool
 }
 
 // newWorld starts one in which every client is fresh and has had an answer from every endpoint.
 func newWorld(t testing.TB, s scale, from func(testing.TB) source, kinds []kind) *world {
 	t.Helper()
-	w := &world{scale: s, t: t, ip: loopback(), source: from(t)}
+	w := &world{scale: s, t: t, ip: loopback(), source: from(t), taken: make(map[netip.AddrPort]bool)}
 	w.xds, w.admin = w.freeAddress(t), w.freeAddress(t)
 	w.fleet = newFleet(t, w.ip, w.source)
 	w.fleet.publish(other, w.fleet.start(other, 1)...)
@@ -66,10 +69,23 @@ func loopback() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(1 + n%250), byte(n >> 8), byte(1 + n>>16%250)})
 }
 
-// freeAddress gives an address of the world that nobody listens on.
+// freeAddress gives an address of the world that nobody listens on. Its port is below
+// those that the system gives out by itself, as to the backends that start meanwhile.
 func (w *world) freeAddress(t testing.TB) string {
 	t.Helper()
-	return interoptest.FreeAddressOn(t, w.ip)
+	for {
+		at := netip.AddrPortFrom(w.ip, uint16(20000+rand.IntN(10000))) //nolint:gosec // no secret
+		listener, err := net.Listen("tcp", at.String())
+		if err != nil {
+			continue
+		}
+		listener.Close()
+		if w.taken[at] {
+			continue
+		}
+		w.taken[at] = true
+		return at.String()
+	}
 }
 
 // startServer starts the control plane, and waits until it serves.
