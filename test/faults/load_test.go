@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// callers is how many requests of a load can be under way at once.
+const callers = 8
+
 // period is the pause between two requests of a load.
 const period = 20 * time.Millisecond
 
@@ -42,7 +45,7 @@ func startLoad(t testing.TB, dial func() caller) *load {
 	var wg sync.WaitGroup
 	due := make(chan struct{}) // nobody waits at a full pace: no request is made up for later
 	wg.Go(func() { pace(ctx, due) })
-	for range 8 {
+	for range callers {
 		wg.Go(func() { l.work(due, dial()) })
 	}
 	l.stop = func() { cancel(); wg.Wait() }

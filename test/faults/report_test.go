@@ -28,7 +28,7 @@ and three new ones come. Nothing but being told can show a proxy the second and 
   instance that is no endpoint of the service any more. Both count from the fault's beginning, before its effect too.
 - **retries** that the proxy made by itself, and **refused**: requests that met an endpoint to which
   no connection was to be had, both by its own counters. grpc-go counts neither. A dead endpoint costs our data plane
-  at most one. Envoy goes on trying until it is told, unless the service asks for outlier detection
+  one, and those that dial in the same instant (when the node wakes, all that waited). Envoy goes on trying until it is told, unless the service asks for outlier detection
   (annotation ` + "`freshmesh.dev/outlier`" + `, off by default; one row has it on, with ` + "`consecutive-5xx=1`" + `).
 - **audit**: what ` + "`/audit`" + ` said of the node, asked five times a second, from the fault's beginning on. **blind**: for
   how long of that it said fresh while requests failed or were answered wrongly; allowed are probe-interval and
