@@ -15,7 +15,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ bench: ## measure against the peers named in docs/performance.md, then the packa
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
+
+faults: ## break everything, measure the recovery with default intervals, write docs/faults.md (7 minutes; details in bin/faults.txt)
+	@mkdir -p bin
+	$(GO) test ./test/faults -run '^TestFaults$$' -count 1 -timeout 40m -v -table $(CURDIR)/docs/faults.md > bin/faults.txt 2>&1 || \
+		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' bin/faults.txt; exit 1; }
 
 golden: ## write the golden files anew; look at the diff before you commit it
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' pkg internal test | xargs -r -n1 dirname | sort -u); do \

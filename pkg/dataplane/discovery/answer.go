@@ -22,7 +22,7 @@ const maxNackText = 4096
 // empty response with a new nonce is a probe, and is acknowledged like any other.
 // It tells whether the message was good: of a type that was asked for, and nothing in it refused.
 func (c *core) Response(now time.Time, r *discoveryv3.DeltaDiscoveryResponse) (good bool) {
-	c.heardAt, c.heardAny, c.silentRung = now, true, 0
+	c.heardAt, c.heardAny, c.silentRung, c.mute = now, true, 0, 0
 	t := mesh.Type(r.GetTypeUrl())
 	if !c.asked[t] {
 		return false

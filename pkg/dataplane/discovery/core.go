@@ -53,6 +53,8 @@ type core struct {
 	asked    map[mesh.Type]bool
 	heardAt  time.Time
 	heardAny bool
+	// mute counts the streams in a row that the watchdog gave up before they brought anything.
+	mute int
 	// offerNothing makes the next stream offer no initial versions.
 	offerNothing bool
 

@@ -57,5 +57,7 @@
 //
 // A name that is answered on no rung is asked for ever more rarely and costs the
 // others their connection no more; a silent stream is given up for as long as it
-// is silent, with back-off.
+// is silent, with back-off. A stream that has not brought anything yet is waited
+// for the longer (up to 8 s), the more were given up before it: a control plane
+// that is slow to begin must not be kept from it.
 package discovery

@@ -147,6 +147,28 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// A control plane that takes longer than a rung to begin with a stream, as it is
+// busy or far away, is waited for: to give its streams up ever again would keep
+// it from ever answering.
+func TestSlowControlPlane(t *testing.T) {
+	for _, late := range []time.Duration{3 * time.Second, 6 * time.Second} {
+		t.Run(late.String(), func(t *testing.T) {
+			bubble(t, nil, func(w *world) {
+				w.server.service("a", "1", "10.0.0.1")
+				w.run()
+				w.must("a", "10.0.0.1")
+				w.server.change(func() {
+					w.server.late = late
+					w.server.streams[0].allStuck = true
+				})
+				w.server.service("a", "2", "10.0.0.2")
+				w.Distrust("a")
+				w.heals(time.Now(), "a", "10.0.0.2")
+			})
+		})
+	}
+}
+
 // heals waits until the hosts are in force; something is all the time.
 func (w *world) heals(began time.Time, name string, hosts ...string) {
 	w.t.Helper()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
@@ -47,6 +48,8 @@ type fakeServer struct {
 	// refuse ends each new stream, endsAfter one that has had so many answers (0: none).
 	refuse    bool
 	endsAfter int
+	// late is how long it takes to begin with a new stream.
+	late time.Duration
 	// hung is shared by the connections made since the last hang.
 	hung *atomic.Bool
 	// unreachable lets new connections hang before they are made.
@@ -187,6 +190,16 @@ func (s *fakeServer) answer(st *fakeStream, t mesh.Type, names []string) {
 }
 
 func (s *fakeServer) DeltaAggregatedResources(stream adsStream) error {
+	s.mu.Lock()
+	late := s.late
+	s.mu.Unlock()
+	begin := time.NewTimer(late)
+	defer begin.Stop()
+	select {
+	case <-begin.C:
+	case <-stream.Context().Done():
+		return nil
+	}
 	st := &fakeStream{adsStream: stream, subscribed: map[mesh.ResourceName]bool{}, stuck: map[mesh.ResourceName]bool{}, end: make(chan error, 1)}
 	s.mu.Lock()
 	refuse := s.refuse

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package interop
+package interoptest
 
 import "syscall"
 

