@@ -155,6 +155,8 @@ func (s *Server) beginWatch(q url.Values, plural string) (first [][]byte, from, 
 	switch initial := q.Get("sendInitialEvents") == "true"; {
 	case initial && !s.faults.Streaming:
 		return nil, 0, 0, http.StatusUnprocessableEntity
+	case initial && s.faults.Deaf[plural]:
+		return nil, s.faults.version, s.faults.epoch, 0
 	case initial:
 		for path, o := range s.objects {
 			if strings.HasPrefix(path, plural+"/") {

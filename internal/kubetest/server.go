@@ -40,14 +40,14 @@ type Faults struct {
 	Status map[string]int
 	// Slow resources' lists wait until they are slow no more.
 	Slow map[string]bool
-	// Deaf resources' watches stay open and deliver nothing more.
+	// Deaf resources' watches stay open and deliver nothing more, new ones nothing at all.
 	Deaf map[string]bool
 	// Mute resources' watches deliver nothing either, neither events nor
 	// bookmarks, and end when they were asked to.
 	Mute map[string]bool
 	// NoBookmarks: watches end without one.
 	NoBookmarks bool
-	// Streaming: whether a watch can begin with a listing.
+	// Streaming: whether a watch can begin with a listing, as with real API servers.
 	Streaming bool
 
 	version int // of the newest change

@@ -262,7 +262,8 @@ func inBubble(t *testing.T, a *kubetest.Server) *rig {
 }
 
 // Every fault is found within the check interval, whenever it begins, and
-// counted for what it is. Time is the bubble's, so the bound is exact.
+// counted for what it is, with and without listings that come as the first
+// events of a watch. Time is the bubble's, so the bound is exact.
 func TestFoundWithinTheInterval(t *testing.T) {
 	old, next := kubetest.Slice("a-1", "a", "10.0.0.1"), kubetest.Slice("a-1", "a", "10.0.0.2")
 	change := func(a *kubetest.Server) { a.Put(next) }
@@ -285,14 +286,15 @@ func TestFoundWithinTheInterval(t *testing.T) {
 		"a server that goes back": {func(a *kubetest.Server, before kubetest.State) { a.Rewind(before) }, "10.0.0.0", rewound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for phase := range 12 {
+			for phase := range 24 {
 				synctest.Test(t, func(t *testing.T) {
 					a := kubetest.New(t)
+					a.Set(func(f *kubetest.Faults) { f.Streaming = phase%2 == 1 })
 					a.Put(kubetest.Service("a", 80), kubetest.Slice("a-1", "a", "10.0.0.0"))
 					before := a.Save()
 					a.Put(old)
 					r := inBubble(t, a)
-					time.Sleep(time.Minute + time.Duration(phase)*1100*time.Millisecond) // bubble time
+					time.Sleep(time.Minute + time.Duration(phase)*550*time.Millisecond) // bubble time
 					a.Tick()
 					tt.fault(a, before)
 					time.Sleep(30 * time.Second) // bubble time: the interval
@@ -300,7 +302,8 @@ func TestFoundWithinTheInterval(t *testing.T) {
 					if got := r.sink.view(); !strings.Contains(got, tt.want) {
 						t.Errorf("phase %d: after 30 s: %s", phase, got)
 					}
-					if n := r.source.relisted(tt.reason); n == 0 {
+					// A server that streams listings may cure a deaf watch by the listing that the next one begins with.
+					if n := r.source.relisted(tt.reason); n == 0 && phase%2 == 0 {
 						t.Errorf("phase %d: not counted as %s: %+v", phase, tt.reason, r.source.Status().Feeds)
 					}
 				})

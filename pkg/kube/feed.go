@@ -87,16 +87,24 @@ func (f *feed) run(ctx context.Context) {
 
 func (f *feed) reflect(ctx context.Context) {
 	log := klog.FromContext(ctx) //nolint:forbidigo // that is where client-go keeps it
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc:  f.listRequest,
-		WatchFuncWithContext: f.watchRequest,
-	}, f.client)
+	requests := &cache.ListWatch{ListWithContextFunc: f.listRequest, WatchFuncWithContext: f.watchRequest}
+	lw := cache.ToListWatcherWithWatchListSemantics(requests, f.client)
+	if f.restarts.asked() != "" {
+		lw = plainLists{requests} // where watches are in doubt, none is to bring the listing
+	}
 	r := cache.NewReflectorWithOptions(lw, f.example, f, cache.ReflectorOptions{
 		Name: f.plural, Logger: &log, Backoff: backoff(),
 	})
 	r.RunWithContext(ctx)
 	f.stopWatch()
 }
+
+// plainLists has a Reflector list with list requests, where it would take a
+// listing as the first events of a watch (KEP-3157).
+type plainLists struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what client-go asks for that.
+func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
 // relist has the kind listed anew, unless that is under way or has been done
 // for nothing too often.
