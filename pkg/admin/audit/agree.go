@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -164,7 +165,7 @@ func (c *client) holdings(ctx context.Context, group []answer, kind string) ([]h
 
 func (c *client) holdingsOf(ctx context.Context, a answer, kind string) (holdings, error) {
 	h := holdings{server: a.server, instance: a.audit.Server.Instance, byName: make(map[string]versions)}
-	body, err := c.get(ctx, a.server+"/versions?type="+url.QueryEscape(kind))
+	body, err := c.Get(ctx, a.server+"/versions?type="+url.QueryEscape(kind))
 	if err != nil {
 		return h, fmt.Errorf("%s: %w", a.server, err)
 	}
@@ -274,7 +275,7 @@ func writeDisagreements(b *strings.Builder, o Options, m Merged) {
 			fmt.Fprintf(b, "  and %d more\n", len(m.Disagreements)-i)
 			return
 		}
-		b.WriteString("  " + printable(d.text(m.Time)) + "\n")
+		b.WriteString("  " + replicas.Printable(d.text(m.Time)) + "\n")
 	}
 }
 

@@ -54,7 +54,7 @@ func ParseExplain(args []string, usage io.Writer) (ExplainOptions, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server explain --node ID --cluster NAME [--endpoint IP:PORT] [flags]\n\nTells how a node came to what it holds of a cluster: which event changed it, when that was\npublished, sent and acknowledged. Exit code 0: told, and the node holds the current form, 1: it does not,\nor node or cluster is not known, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{replicas.Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
+	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "the node's `ID`")
 	flags.StringVar(&o.Cluster, "cluster", "", "the cluster's `NAME`, or the beginning of it: echo, echo.default, echo.default:8080")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "one endpoint of it, `IP:PORT`")
@@ -80,7 +80,7 @@ func (o *ExplainOptions) complete() error {
 		return fmt.Errorf("--output %q: one of %s", o.Output, strings.Join(explainFormats, ", "))
 	}
 	var err error
-	o.Servers, err = replicas.BaseURLs("--server", o.Servers)
+	o.Servers, err = replicas.Servers(o.Servers)
 	return err
 }
 
@@ -108,8 +108,8 @@ type tale struct {
 // stderr which could not be asked, and gives the exit code. As JSON it is the list of
 // all stories, in the order of the servers.
 func Explain(ctx context.Context, o ExplainOptions, stdout, stderr io.Writer) int {
-	c := newClient()
-	defer c.close()
+	c := &client{replicas.NewClient()}
+	defer c.Close()
 	servers := replicas.Expand(ctx, o.Lookup, o.Servers)
 	tales := make([]tale, len(servers))
 	var wg sync.WaitGroup
@@ -153,7 +153,7 @@ func (c *client) explain(ctx context.Context, server string, o ExplainOptions) (
 	if o.Endpoint != "" {
 		q.Set("endpoint", o.Endpoint)
 	}
-	body, err := c.get(ctx, server+"/explain?"+q.Encode())
+	body, err := c.Get(ctx, server+"/explain?"+q.Encode())
 	if err != nil {
 		return history.Story{}, err
 	}

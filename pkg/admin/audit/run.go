@@ -46,8 +46,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xds-server audit: %v\n", err)
 		return ExitUnknown
 	}
-	c := newClient()
-	defer c.close()
+	c := &client{replicas.NewClient()}
+	defer c.Close()
 	last := poll(ctx, c, o)
 	code := judge(o, last)
 	var good []ack.Audit
