@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -28,7 +29,7 @@ func (b *barrier) Drain(ctx context.Context, target drain.Target, timeout time.D
 	return b.report, b.err
 }
 
-func (b *barrier) Versions(_ context.Context, t mesh.Type) ([]Versions, error) {
+func (b *barrier) Versions(_ context.Context, t mesh.Type) ([]ack.Versions, error) {
 	b.asked = "versions " + t.Short()
 	return nil, b.err
 }

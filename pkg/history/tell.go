@@ -14,7 +14,7 @@ const maxChanges = 100
 // Tell tells the story.
 func Tell(f Facts) Story {
 	s := Story{
-		Server: Teller{
+		Server: Server{
 			Instance: f.Instance, Generation: f.Generation,
 			LogAfter: f.Floor.Generation, LogSince: f.Floor.At, LogComplete: f.Floor.Start, SentSince: timeOrNil(f.Gone),
 		},

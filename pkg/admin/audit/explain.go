@@ -97,8 +97,8 @@ func ExplainMain(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	return Explain(ctx, o, stdout, stderr)
 }
 
-// tale is what one server told.
-type tale struct {
+// storyAnswer is what one server told.
+type storyAnswer struct {
 	server string
 	story  history.Story
 	err    error
@@ -111,25 +111,25 @@ func Explain(ctx context.Context, o ExplainOptions, stdout, stderr io.Writer) in
 	c := &client{replicas.NewClient()}
 	defer c.Close()
 	servers := replicas.Expand(ctx, o.Lookup, o.Servers)
-	tales := make([]tale, len(servers))
+	told := make([]storyAnswer, len(servers))
 	var wg sync.WaitGroup
 	for i, server := range servers {
 		wg.Go(func() {
-			tales[i] = tale{server: server.URL, err: server.Err}
+			told[i] = storyAnswer{server: server.URL, err: server.Err}
 			if server.Err == nil {
-				tales[i].story, tales[i].err = c.explain(ctx, server.URL, o)
+				told[i].story, told[i].err = c.explain(ctx, server.URL, o)
 			}
 		})
 	}
 	wg.Wait()
 	failed := 0
-	for _, t := range tales {
+	for _, t := range told {
 		if t.err != nil {
 			failed++
 			fmt.Fprintf(stderr, "xds-server explain: %s: %v\n", t.server, t.err)
 		}
 	}
-	good := slices.DeleteFunc(slices.Clone(tales), func(t tale) bool { return t.err != nil })
+	good := slices.DeleteFunc(slices.Clone(told), func(t storyAnswer) bool { return t.err != nil })
 	if len(good) == 0 {
 		return ExitNotAsked
 	}
@@ -169,7 +169,7 @@ func (c *client) explain(ctx context.Context, server string, o ExplainOptions) (
 
 // pick gives the stories worth telling, and the exit code: those of the servers
 // that the node is connected to; else of those that know it; else of one.
-func pick(good []tale) ([]tale, int) {
+func pick(good []storyAnswer) ([]storyAnswer, int) {
 	if here := having(good, func(s history.Story) bool {
 		return s.Verdict != history.NodeUnknown && s.Verdict != history.Disconnected && s.State != nil && s.State.Streams > 0
 	}); len(here) > 0 {
@@ -186,10 +186,10 @@ func pick(good []tale) ([]tale, int) {
 	return good[:1], ExitNotCurrent
 }
 
-func having(all []tale, f func(history.Story) bool) []tale {
-	return slices.DeleteFunc(slices.Clone(all), func(t tale) bool { return !f(t.story) })
+func having(all []storyAnswer, f func(history.Story) bool) []storyAnswer {
+	return slices.DeleteFunc(slices.Clone(all), func(t storyAnswer) bool { return !f(t.story) })
 }
 
-func connected(best []tale) bool {
+func connected(best []storyAnswer) bool {
 	return len(best) > 0 && best[0].story.State != nil && best[0].story.State.Streams > 0
 }

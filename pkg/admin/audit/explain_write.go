@@ -19,7 +19,7 @@ const (
 )
 
 // storiesJSON gives the stories as a list.
-func storiesJSON(all []tale) []byte {
+func storiesJSON(all []storyAnswer) []byte {
 	list := make([]history.Story, 0, len(all))
 	for _, t := range all {
 		list = append(list, t.story)
@@ -32,7 +32,7 @@ func storiesJSON(all []tale) []byte {
 }
 
 // stories is for people.
-func stories(all []tale, several bool) string {
+func stories(all []storyAnswer, several bool) string {
 	var b strings.Builder
 	for i, t := range all {
 		if i > 0 {

@@ -142,6 +142,37 @@ func by(cause string) string {
 	return " by " + replicas.Printable(cause)
 }
 
+// text is one line about a disagreement.
+func (d Disagreement) text(now time.Time) string {
+	var forms []string
+	for _, f := range d.Forms {
+		forms = append(forms, fmt.Sprintf("%s holds %s", f.Instance, cmp.Or(string(f.Version), "nothing")))
+	}
+	word := "pending"
+	if d.Stale {
+		word = "stale"
+	}
+	line := fmt.Sprintf("%s: %s %s: %s; since %s", word, d.Type, d.Name, strings.Join(forms, ", "), Age(now, now.Add(-seconds(d.AgeSeconds))))
+	if d.Behind != "" {
+		line += ", " + d.Behind + " is behind"
+	}
+	return line
+}
+
+func writeDisagreements(b *strings.Builder, o Options, m Merged) {
+	if len(m.Disagreements) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nthe servers disagree about %s:\n", counted(len(m.Disagreements), "resource"))
+	for i, d := range m.Disagreements {
+		if i == maxBehind && o.Output != Wide {
+			fmt.Fprintf(b, "  and %d more\n", len(m.Disagreements)-i)
+			return
+		}
+		b.WriteString("  " + replicas.Printable(d.text(m.Time)) + "\n")
+	}
+}
+
 func writeProblems(b *strings.Builder, m Merged) {
 	if len(m.Server.Problems) == 0 {
 		return
