@@ -71,7 +71,7 @@ func TestDrain(t *testing.T) {
 		if _, isReport := body["waits"]; isReport != (tt.code == 200 || tt.code == 504) {
 			t.Errorf("%s: %s", tt.query, w.Body)
 		}
-		if tt.asked != "" && b.deadline < MaxDrain {
+		if tt.asked != "" && b.deadline < drain.MaxTimeout {
 			t.Errorf("%s: only %v for an answer", tt.query, b.deadline)
 		}
 	}

@@ -26,8 +26,6 @@ const (
 )
 
 const (
-	// maxTimeout is what a server waits at most.
-	maxTimeout = 10 * time.Minute
 	// roundTime bounds one question, pause lies between two.
 	roundTime = 5 * time.Second
 	pause     = 500 * time.Millisecond
@@ -61,7 +59,7 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	replicas.Flag(flags, &o.Servers)
 	flags.StringVar(&pod, "pod", "", "the pod, `NS/NAME`")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "the endpoint, `IP:PORT`")
-	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long to wait")
+	flags.DurationVar(&o.Timeout, "timeout", drain.DefaultTimeout, "how long to wait")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -81,8 +79,8 @@ func (o *Options) complete() error {
 	switch {
 	case (o.Pod == "") == (o.Endpoint == ""):
 		return errors.New("give --pod NS/NAME or --endpoint IP:PORT")
-	case o.Timeout < 0 || o.Timeout > maxTimeout:
-		return fmt.Errorf("--timeout %v: 0s to %v", o.Timeout, maxTimeout)
+	case o.Timeout < 0 || o.Timeout > drain.MaxTimeout:
+		return fmt.Errorf("--timeout %v: 0s to %v", o.Timeout, drain.MaxTimeout)
 	}
 	if _, ok := drain.EndpointOf(o.Endpoint); o.Endpoint != "" && !ok {
 		return fmt.Errorf("--endpoint %q: want IP:PORT", o.Endpoint)
