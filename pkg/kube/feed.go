@@ -146,11 +146,15 @@ func (f *feed) failed(err error, watch bool, began time.Time) {
 
 // waitTurn waits while the kind is refused.
 func (f *feed) waitTurn(ctx context.Context) error {
-	pause := f.health.pause(f.kind)
-	if pause == 0 {
-		return nil
+	if pause := f.health.pause(f.kind); pause > 0 {
+		return sleep(ctx, pause)
 	}
-	timer := time.NewTimer(pause)
+	return nil
+}
+
+// sleep waits for so long; the error is that of ctx, if that ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -254,16 +258,16 @@ func (f *feed) Replace(list []any, version string) error {
 		entries = append(entries, e)
 		listed[e.key] = e.form()
 	}
-	before := f.held.begin(listed, version, f.restarts.asked() == rewound)
+	was := f.held.begin(listed, version, f.restarts.asked() == rewound)
 	for _, e := range entries {
 		f.put(e)
 	}
-	for key, form := range before.gone {
+	for key, form := range was.gone {
 		// Without a version: the listing's own is that of all objects. The
 		// UID is never used again, so it says enough.
 		f.remove(mesh.Meta{Key: key, UID: form.uid})
 	}
-	if asked := f.restarts.listed(before.news, time.Now(), f.interval); before.rewound && asked != rewound {
+	if asked := f.restarts.listed(was.news, time.Now(), f.interval); was.rewound && asked != rewound {
 		f.noteRelist(rewound, "the listing is at version "+version)
 	}
 	if f.health.delivered(f.kind) {

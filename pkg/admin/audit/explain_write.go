@@ -60,7 +60,7 @@ func writeStory(b *strings.Builder, s *history.Story) {
 		log = "older changes are not kept"
 	}
 	fmt.Fprintf(b, "\nserver %s, generation %d, at %s; its log begins after generation %d at %s, %s\n",
-		replicas.Printable(s.Server.Instance), s.Server.Generation, clock(s.Time), s.Server.LogAfter, clock(s.Server.LogSince), log)
+		replicas.Printable(s.Server.Instance), s.Server.Generation, history.Stamp(s.Time), s.Server.LogAfter, history.Stamp(s.Server.LogSince), log)
 }
 
 func nodeText(s *history.Story) string {
@@ -82,9 +82,6 @@ func nodeText(s *history.Story) string {
 	return text
 }
 
-// clock is a time in UTC to the millisecond, the same width everywhere.
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
 // writeChanges tells each change as lines in the order of time, with the time passed since its first line.
 func writeChanges(b *strings.Builder, s *history.Story) {
 	hidden := max(len(s.Changes)-maxTold, 0)
@@ -96,7 +93,7 @@ func writeChanges(b *strings.Builder, s *history.Story) {
 		b.WriteString("\n")
 	}
 	if len(s.Changes) == 0 && s.Verdict != history.NodeUnknown && s.Verdict != history.ClusterUnknown {
-		fmt.Fprintf(b, "\nNo change since %s, where this server's log begins.\n", clock(s.Server.LogSince))
+		fmt.Fprintf(b, "\nNo change since %s, where this server's log begins.\n", history.Stamp(s.Server.LogSince))
 	}
 	for i := hidden; i < len(s.Changes); i++ {
 		b.WriteString("\n")
@@ -114,7 +111,7 @@ func writeChange(b *strings.Builder, s *history.Story, c *history.Change) {
 		if d := at.Sub(first); d > 0 {
 			after = "+" + shortly(d)
 		}
-		text := fmt.Sprintf("%s  %9s  %-12s  %s", clock(at), after, what, fmt.Sprintf(format, args...))
+		text := fmt.Sprintf("%s  %9s  %-12s  %s", history.Stamp(at), after, what, fmt.Sprintf(format, args...))
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	event := replicas.Printable(c.Object)
