@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// DeliveryLimit is how many responses a stream, and then its node, remembers.
-	DeliveryLimit = 32
+	// deliveryLimit is how many responses a stream, and then its node, remembers.
+	deliveryLimit = 32
 	// deliveryNames is how many names are kept of one.
 	deliveryNames = 8
 )
@@ -88,10 +88,10 @@ func (d *Deliveries) Sent(t mesh.Type, g mesh.Generation, at time.Time, carried 
 func compareCarried(a, b Carried) int { return strings.Compare(a.Name.Value(), b.Name.Value()) }
 
 func (d *Deliveries) add(n Delivery) {
-	if len(d.list) == DeliveryLimit {
+	if len(d.list) == deliveryLimit {
 		d.gone = latest(d.gone, d.list[0].SentAt)
 		copy(d.list, d.list[1:])
-		d.list[DeliveryLimit-1] = n
+		d.list[deliveryLimit-1] = n
 		return
 	}
 	d.list = append(d.list, n)
@@ -121,7 +121,7 @@ func (d *Deliveries) Join(o *Deliveries) *Deliveries {
 	list := slices.Concat(d.list, o.list)
 	slices.SortStableFunc(list, func(a, b Delivery) int { return a.SentAt.Compare(b.SentAt) })
 	out := &Deliveries{gone: latest(d.gone, o.gone)}
-	if over := len(list) - DeliveryLimit; over > 0 {
+	if over := len(list) - deliveryLimit; over > 0 {
 		out.gone = latest(out.gone, list[over-1].SentAt)
 		list = list[over:]
 	}

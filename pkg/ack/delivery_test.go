@@ -20,17 +20,17 @@ func at(second int) time.Time { return time.Unix(int64(second), 0) }
 
 func TestDeliveriesAreBounded(t *testing.T) {
 	var d Deliveries
-	for i := range DeliveryLimit + 5 {
+	for i := range deliveryLimit + 5 {
 		d.Sent(mesh.TypeEndpoint, mesh.Generation(i), at(i), carrying("a"))
 	}
 	all, gone := d.All()
-	if len(all) != DeliveryLimit || all[0].Generation != 5 || !gone.Equal(at(4)) {
+	if len(all) != deliveryLimit || all[0].Generation != 5 || !gone.Equal(at(4)) {
 		t.Errorf("%d kept, the first of generation %d, gone %v", len(all), all[0].Generation, gone)
 	}
 	var other Deliveries
 	other.Sent(mesh.TypeEndpoint, 100, at(6), carrying("b"))
 	joined, gone := d.Join(&other).All()
-	if len(joined) != DeliveryLimit || joined[1].Generation != 100 || joined[0].Generation != 6 || !gone.Equal(at(5)) {
+	if len(joined) != deliveryLimit || joined[1].Generation != 100 || joined[0].Generation != 6 || !gone.Equal(at(5)) {
 		t.Errorf("joined: %d kept, %+v, gone %v", len(joined), joined[:2], gone)
 	}
 }

@@ -19,8 +19,8 @@ type Policy struct {
 	Prompt bool
 }
 
-// withholds tells whether the client may withhold the ACK of a type.
-func (p Policy) withholds(t mesh.Type) bool { return !p.Prompt && Withholds(t) }
+// Withholds tells whether this client may withhold the ACK of a type.
+func (p Policy) Withholds(t mesh.Type) bool { return !p.Prompt && Withholds(t) }
 
 // Current is what a node should hold; a snapshot.View is one.
 type Current interface {
@@ -112,7 +112,7 @@ func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.AckTimeout {
 			continue
 		}
-		if s.Policy.withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
+		if s.Policy.Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
 			continue
 		}
 		return t, true
@@ -169,7 +169,7 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 	if out.Behind > 0 {
 		behindFor = max(now.Sub(since), 0)
 	}
-	warming := s.Policy.withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
+	warming := s.Policy.Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
 	switch {
 	case !tr.Subscribed():
 		out.State = Fresh // nothing is asked for, so nothing can be out of date

@@ -21,12 +21,6 @@ type Drainer interface {
 // answer now: 503, with the error's text.
 var ErrUnavailable = errors.New("unavailable")
 
-// MaxDrain bounds how long a drain may be waited for; DefaultDrain is for how long where nothing is said.
-const (
-	MaxDrain     = 10 * time.Minute
-	DefaultDrain = 30 * time.Second
-)
-
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	q, ok := s.query(w, r, "namespace", "pod", "endpoint", "timeout")
 	if !ok {
@@ -37,10 +31,10 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	timeout := DefaultDrain
+	timeout := drain.DefaultTimeout
 	if text := q.Get("timeout"); text != "" {
-		if timeout, err = time.ParseDuration(text); err != nil || timeout < 0 || timeout > MaxDrain {
-			s.fail(w, http.StatusBadRequest, fmt.Sprintf("timeout %q: a duration such as 30s, up to %v", text, MaxDrain))
+		if timeout, err = time.ParseDuration(text); err != nil || timeout < 0 || timeout > drain.MaxTimeout {
+			s.fail(w, http.StatusBadRequest, fmt.Sprintf("timeout %q: a duration such as 30s, up to %v", text, drain.MaxTimeout))
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -28,7 +29,7 @@ func (b *barrier) Drain(ctx context.Context, target drain.Target, timeout time.D
 	return b.report, b.err
 }
 
-func (b *barrier) Versions(_ context.Context, t mesh.Type) ([]Versions, error) {
+func (b *barrier) Versions(_ context.Context, t mesh.Type) ([]ack.Versions, error) {
 	b.asked = "versions " + t.Short()
 	return nil, b.err
 }
@@ -70,7 +71,7 @@ func TestDrain(t *testing.T) {
 		if _, isReport := body["waits"]; isReport != (tt.code == 200 || tt.code == 504) {
 			t.Errorf("%s: %s", tt.query, w.Body)
 		}
-		if tt.asked != "" && b.deadline < MaxDrain {
+		if tt.asked != "" && b.deadline < drain.MaxTimeout {
 			t.Errorf("%s: only %v for an answer", tt.query, b.deadline)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
@@ -137,7 +138,7 @@ func New(cfg Config) *Server {
 	}
 	mux.Handle("/resources", s.plain(get, s.resources))
 	mux.Handle("/versions", s.plain(get, s.versions))
-	mux.Handle("/drain", s.patient(get, MaxDrain+askTimeout, s.drain))
+	mux.Handle("/drain", s.patient(get, drain.MaxTimeout+askTimeout, s.drain))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})
 	mux.Handle("/metrics", s.plain(get, metrics.ServeHTTP))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -13,31 +14,7 @@ import (
 type Versioner interface {
 	// Versions gives all resources of a type that exist or were there lately,
 	// sorted by name, as nodes see them that say nothing of themselves.
-	Versions(ctx context.Context, t mesh.Type) ([]Versions, error)
-}
-
-// Versions is the version of one resource, and those that it had.
-type Versions struct {
-	Name string `json:"name"`
-	// Version is "" for one that is gone.
-	Version   mesh.Version `json:"version"`
-	ChangedAt time.Time    `json:"changedAt"`
-	// Past are the versions before, newest first, a few of them.
-	Past []PastVersion `json:"past,omitempty"`
-}
-
-// PastVersion is a version that was replaced; "" where there was no resource.
-type PastVersion struct {
-	Version mesh.Version `json:"version"`
-	Until   time.Time    `json:"until"`
-}
-
-// AllVersions is the body of GET /versions.
-type AllVersions struct {
-	Type string `json:"type"`
-	// Time is the server's, of the answer.
-	Time      time.Time  `json:"time"`
-	Resources []Versions `json:"resources"`
+	Versions(ctx context.Context, t mesh.Type) ([]ack.Versions, error)
 }
 
 func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +33,7 @@ func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if all == nil {
-		all = []Versions{}
+		all = []ack.Versions{}
 	}
-	s.answer(w, http.StatusOK, AllVersions{Type: typ.Short(), Time: time.Now().UTC(), Resources: all})
+	s.answer(w, http.StatusOK, ack.AllVersions{Type: typ.Short(), Time: time.Now().UTC(), Resources: all})
 }

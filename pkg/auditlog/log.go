@@ -116,9 +116,8 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// write writes a line, and those that are queued behind it.
-func (l *Log) write(line func() any) {
-	var lines [][]byte
+// batch encodes a line, which may be nil for none, and those that are queued behind it.
+func (l *Log) batch(line func() any) (lines [][]byte) {
 	for n := 0; line != nil; {
 		if text := l.encode(line()); text != nil {
 			lines = append(lines, text)
@@ -131,6 +130,13 @@ func (l *Log) write(line func() any) {
 			}
 		}
 	}
+	return lines
+}
+
+// write writes a line, and those that are queued behind it. With nil it says
+// what is still to be said of lines that are missing.
+func (l *Log) write(line func() any) {
+	lines := l.batch(line)
 	now := time.Now()
 	if now.Before(l.retry) {
 		l.lose(len(lines))

@@ -25,8 +25,8 @@ func (d drainService) Drain(ctx context.Context, r *drainv1.DrainRequest) (*drai
 	switch {
 	case r.GetNamespace() == "" || r.GetPod() == "":
 		return nil, status.Error(codes.InvalidArgument, "namespace, pod: both are needed")
-	case timeout < 0 || timeout > admin.MaxDrain:
-		return nil, status.Errorf(codes.InvalidArgument, "timeout: 0 to %v", admin.MaxDrain)
+	case timeout < 0 || timeout > drain.MaxTimeout:
+		return nil, status.Errorf(codes.InvalidArgument, "timeout: 0 to %v", drain.MaxTimeout)
 	}
 	report, err := d.server.Drain(ctx, drain.Target{Namespace: r.GetNamespace(), Pod: r.GetPod()}, timeout)
 	switch {

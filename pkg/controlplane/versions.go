@@ -4,18 +4,17 @@ import (
 	"context"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
-	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // Versions implements admin.Versioner.
-func (s *Server) Versions(_ context.Context, t mesh.Type) ([]admin.Versions, error) {
+func (s *Server) Versions(_ context.Context, t mesh.Type) ([]ack.Versions, error) {
 	all := s.store.Snapshot().Versions(t)
-	out := make([]admin.Versions, 0, len(all))
+	out := make([]ack.Versions, 0, len(all))
 	for _, v := range all {
-		line := admin.Versions{Name: v.Name, Version: v.Version, ChangedAt: v.ChangedAt}
+		line := ack.Versions{Name: v.Name, Version: v.Version, ChangedAt: v.ChangedAt}
 		for _, p := range v.Past {
-			line.Past = append(line.Past, admin.PastVersion(p))
+			line.Past = append(line.Past, ack.PastVersion(p))
 		}
 		out = append(out, line)
 	}

@@ -1,11 +1,13 @@
 // Package drain decides whether an endpoint is drained: whether no proxy can
 // send it a request any more, as far as proxies have said what they hold.
 //
-// It is pure: no goroutine, clock or I/O. Three parts:
+// It is pure: no goroutine, clock or I/O. Its parts:
 //
 //	History   which clusters hold an endpoint, or held it, and since which
 //	          generation no form of them does
 //	Places    which endpoints a pod has or had, by its EndpointSlices
+//	List      which endpoints one form of a resource names; Readings keeps that,
+//	          so that each form is read once
 //	Decide    from those and from what each stream may hold: drained, or who
 //	          and what it waits for
 //

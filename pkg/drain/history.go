@@ -56,7 +56,7 @@ func NewHistory(start time.Time, limit int) *History {
 // goroutine that publishes may call it. A form that cannot be read lists what the form before did.
 func (h *History) Note(u mesh.Update, g mesh.Generation, at time.Time) {
 	for _, r := range u.Put {
-		if r.Type != mesh.TypeEndpoint && r.Type != mesh.TypeCluster {
+		if !slices.Contains(Types[:], r.Type) {
 			continue
 		}
 		listing, err := List(r.Type, r.Body)

@@ -23,7 +23,9 @@ type Listing map[netip.AddrPort]bool
 // inlineAssignment is the number of Cluster.load_assignment.
 const inlineAssignment = 33
 
-// List reads a form of a resource. Names instead of addresses are left out: who
+// List reads a form of a resource, wherever endpoints may stand in it: one that is
+// overlooked would count as drained. (Package history reads assignments for
+// people, and by bytes, as it compares each with the one before.) Names instead of addresses are left out: who
 // resolves them is not told. A type that names no endpoints gives nil.
 func List(t mesh.Type, body []byte) (Listing, error) {
 	switch t {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,7 @@ func put(into map[string]string, raw []byte) {
 }
 
 // rawEndpoints gives each serialised LbEndpoint of an assignment.
-func rawEndpoints(assignment []byte) func(yield func([]byte) bool) {
+func rawEndpoints(assignment []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for locality := range submessages(assignment, fieldLocalities) {
 			for e := range submessages(locality, fieldLBEndpoints) {
@@ -93,7 +94,7 @@ func rawEndpoints(assignment []byte) func(yield func([]byte) bool) {
 }
 
 // submessages gives the bytes of each field of a number, and stops at what is malformed.
-func submessages(b []byte, field protowire.Number) func(yield func([]byte) bool) {
+func submessages(b []byte, field protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(b) > 0 {
 			number, kind, n := protowire.ConsumeTag(b)
@@ -127,10 +128,10 @@ func endpoints(assignment []byte) map[string]string {
 }
 
 func endpointText(e *endpointv3.LbEndpoint) string {
-	address := e.GetEndpoint().GetAddress()
 	if name := e.GetEndpointName(); name != "" {
 		return name
 	}
+	address := e.GetEndpoint().GetAddress()
 	if s := address.GetSocketAddress(); s != nil {
 		if s.GetNamedPort() != "" {
 			return joined(s.GetAddress(), s.GetNamedPort())
@@ -151,7 +152,7 @@ func health(e *endpointv3.LbEndpoint) string {
 	return strings.ToUpper(e.GetHealthStatus().String())
 }
 
-// joined writes HOST:PORT, with brackets around an IPv6 address.
+// joined is net.JoinHostPort, which stands in a package that pure code must not import.
 func joined(host, port string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -32,7 +32,7 @@ const (
 
 // Story is the body of GET /explain.
 type Story struct {
-	Server Teller    `json:"server"`
+	Server Server    `json:"server"`
 	Time   time.Time `json:"time"`
 	// Node, Cluster and Endpoint are what was asked for; Cluster is the full name
 	// where it was found, and Endpoint may be "".
@@ -56,8 +56,8 @@ type Story struct {
 	Earlier int      `json:"earlier,omitempty"`
 }
 
-// Teller is the server that tells, and how far back it remembers.
-type Teller struct {
+// Server is the server that tells, and how far back it remembers.
+type Server struct {
 	Instance   string          `json:"instance"`
 	Generation mesh.Generation `json:"generation"`
 	// LogAfter and LogSince are the generation and the time after which every

@@ -9,8 +9,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// stamp writes a time as the story has it: RFC 3339 in UTC, to the millisecond.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// Stamp writes a time as the story has it: RFC 3339 in UTC, to the millisecond.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func generation(g mesh.Generation) string { return fmt.Sprintf("generation %d", g) }
 
@@ -35,15 +35,15 @@ func summary(s *Story) string {
 
 func (s *Story) since() string {
 	if s.Server.LogComplete {
-		return "this server's start at " + stamp(s.Server.LogSince)
+		return "this server's start at " + Stamp(s.Server.LogSince)
 	}
-	return stamp(s.Server.LogSince) + ", where the log begins"
+	return Stamp(s.Server.LogSince) + ", where the log begins"
 }
 
 func (s *Story) gone() string {
 	text := fmt.Sprintf("%s has no stream here", s.Node)
 	if at := s.State.DisconnectedAt; at != nil {
-		text += " since " + stamp(*at)
+		text += " since " + Stamp(*at)
 	}
 	return text + ": what it holds now is not known."
 }
@@ -56,11 +56,11 @@ func (s *Story) endpointSays() string {
 	last, known := s.lastOf(s.Endpoint)
 	switch {
 	case known && last.Now == "":
-		return fmt.Sprintf("%s was removed at %s by %s. ", s.Endpoint, stamp(last.at), last.event)
+		return fmt.Sprintf("%s was removed at %s by %s. ", s.Endpoint, Stamp(last.at), last.event)
 	case known && last.Was == "":
-		return fmt.Sprintf("%s was added as %s at %s by %s. ", s.Endpoint, last.Now, stamp(last.at), last.event)
+		return fmt.Sprintf("%s was added as %s at %s by %s. ", s.Endpoint, last.Now, Stamp(last.at), last.event)
 	case known:
-		return fmt.Sprintf("%s is %s since %s by %s. ", s.Endpoint, last.Now, stamp(last.at), last.event)
+		return fmt.Sprintf("%s is %s since %s by %s. ", s.Endpoint, last.Now, Stamp(last.at), last.event)
 	case s.EndpointNow != Absent:
 		return fmt.Sprintf("%s is %s, unchanged since before %s. ", s.Endpoint, s.EndpointNow, s.since())
 	}
@@ -115,7 +115,7 @@ func (s *Story) nodeSays() string {
 	}
 	for _, c := range slices.Backward(s.Changes) {
 		if c.Sent != nil && c.Sent.AckedAt != nil {
-			return fmt.Sprintf("%s knows: it holds the current form, and acknowledged %s at %s.", s.Node, generation(c.Sent.Generation), stamp(*c.Sent.AckedAt))
+			return fmt.Sprintf("%s knows: it holds the current form, and acknowledged %s at %s.", s.Node, generation(c.Sent.Generation), Stamp(*c.Sent.AckedAt))
 		}
 	}
 	return fmt.Sprintf("%s holds the current form.", s.Node)
@@ -144,5 +144,5 @@ func confirmed(at *time.Time) string {
 	if at == nil {
 		return "it connected"
 	}
-	return stamp(*at)
+	return Stamp(*at)
 }

@@ -14,7 +14,7 @@ const maxChanges = 100
 // Tell tells the story.
 func Tell(f Facts) Story {
 	s := Story{
-		Server: Teller{
+		Server: Server{
 			Instance: f.Instance, Generation: f.Generation,
 			LogAfter: f.Floor.Generation, LogSince: f.Floor.At, LogComplete: f.Floor.Start, SentSince: timeOrNil(f.Gone),
 		},
@@ -212,10 +212,9 @@ func (f *Facts) sent(i int) (*Sent, string) {
 		found = &Sent{
 			At: d.SentAt, Generation: d.Generation, Version: version, Resources: d.Count, Sure: covers == ack.Within, Message: d.Message,
 		}
-		switch {
-		case d.Refused:
+		if d.Refused {
 			found.RefusedAt = timeOrNil(d.AnsweredAt)
-		default:
+		} else {
 			found.AckedAt = timeOrNil(d.AnsweredAt)
 		}
 	}
@@ -250,13 +249,13 @@ func (f *Facts) whyNot(e, next *Entry) string {
 	}
 	switch {
 	case !f.Gone.IsZero() && !f.Gone.Before(e.PublishedAt):
-		return "older than what is remembered of this node: its last responses, since " + stamp(f.Gone)
+		return "older than what is remembered of this node: its last responses, since " + Stamp(f.Gone)
 	case !subscribed:
 		return "the node does not subscribe to it"
 	case connected.After(e.PublishedAt) && next == nil && held:
-		return "not sent: the node had this form already when it connected at " + stamp(connected)
+		return "not sent: the node had this form already when it connected at " + Stamp(connected)
 	case connected.After(e.PublishedAt):
-		return "not sent: the node connected later, at " + stamp(connected)
+		return "not sent: the node connected later, at " + Stamp(connected)
 	case next != nil:
 		return "not sent by itself: overtaken by " + generation(next.Generation)
 	case held:

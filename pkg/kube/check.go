@@ -146,11 +146,7 @@ func (f *feed) compare(ctx context.Context, c *check) {
 		f.checkFailed(ctx, err, began)
 		return
 	}
-	grace := time.NewTimer(f.grace)
-	defer grace.Stop()
-	select {
-	case <-grace.C:
-	case <-ctx.Done():
+	if sleep(ctx, f.grace) != nil {
 		return
 	}
 	reason, key := f.held.differs(live, version)

@@ -92,7 +92,8 @@ type listing struct {
 }
 
 // begin takes a full listing in, and moves the watermark to its version, which
-// may be an older one; wentBack tells that the server is known to have gone back. The objects themselves are put and removed by the caller.
+// may be an older one; wentBack tells that the server is known to have gone
+// back. The objects themselves are put and removed by the caller.
 func (h *held) begin(listed map[mesh.Key]form, version string, wentBack bool) listing {
 	h.mu.Lock()
 	defer h.mu.Unlock()

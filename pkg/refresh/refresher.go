@@ -54,7 +54,10 @@ func New(cfg Config) *Refresher {
 		cfg:     cfg,
 		log:     cfg.Logger.Named("refresh"),
 		metrics: newMetrics(cfg.Registerer),
-		inbox:   inbox{limit: cfg.Limits.MaxPairs, nodeLimit: cfg.Limits.MaxPairsPerNode, nodes: map[mesh.NodeID]int{}, endpointLimit: cfg.Limits.MaxEndpoints, waiting: map[pair]Report{}, wake: make(chan struct{}, 1)},
+		inbox: inbox{
+			limit: cfg.Limits.MaxPairs, nodeLimit: cfg.Limits.MaxPairsPerNode, endpointLimit: cfg.Limits.MaxEndpoints,
+			wake: make(chan struct{}, 1), waiting: map[pair]Report{}, nodes: map[mesh.NodeID]int{},
+		},
 		results: make(chan result, cfg.Limits.MaxReading),
 	}
 }
@@ -146,8 +149,8 @@ func (r *Refresher) read(ctx context.Context, service mesh.Key) outcome {
 	return outcome{changed: changed, err: err}
 }
 
-// say logs a verdict: at Info when it is news about a service that exists, else
-// at Debug, or at Trace since clients may invent clusters without end.
+// say logs a verdict: at Info when it is news, else at Debug. What is about no
+// service stays at Trace: clients may invent clusters without end.
 func (r *Refresher) say(f finding) {
 	level := hclog.Debug
 	switch {
@@ -223,12 +226,12 @@ func (b *inbox) keep(r Report) bool {
 		r = r.folded()
 	}
 	old, ok := b.waiting[r.pair()]
-	if ok {
+	switch {
+	case ok:
 		r = old.add(r)
-	} else {
-		if len(b.waiting) >= b.limit || b.nodes[r.Node] >= b.nodeLimit {
-			return false
-		}
+	case len(b.waiting) >= b.limit || b.nodes[r.Node] >= b.nodeLimit:
+		return false
+	default:
 		b.nodes[r.Node]++
 	}
 	b.endpoints += len(r.Endpoints) - len(old.Endpoints)

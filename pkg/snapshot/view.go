@@ -3,6 +3,7 @@ package snapshot
 import (
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ func (v View) Generation() mesh.Generation {
 	}
 	return v.snap.generation
 }
+
+// Namespace is that of the nodes that see this view; "" where they name none.
+func (v View) Namespace() string { return v.key.Namespace }
 
 func (v View) collection(t mesh.Type) *collection {
 	if v.snap == nil {
@@ -196,6 +200,25 @@ func (v View) Cause(t mesh.Type, name mesh.Name) (time.Time, mesh.Cause, bool) {
 	}
 	if last := c.last(name); last != nil {
 		return last.at, last.cause, true
+	}
+	return time.Time{}, mesh.Cause{}, false
+}
+
+// CauseSince is Cause for a resource that is known to have changed at a time or
+// later: of a removed one, only the log from there on is looked at.
+func (v View) CauseSince(t mesh.Type, name mesh.Name, since time.Time) (time.Time, mesh.Cause, bool) {
+	c := v.collection(t)
+	if e := c.entry(name); e != nil {
+		return e.changedAt, e.res.Cause, true
+	}
+	if c == nil {
+		return time.Time{}, mesh.Cause{}, false
+	}
+	first := sort.Search(len(c.log), func(i int) bool { return !c.log[i].at.Before(since) })
+	for i := len(c.log) - 1; i >= first; i-- {
+		if c.log[i].name == name {
+			return c.log[i].at, c.log[i].cause, true
+		}
 	}
 	return time.Time{}, mesh.Cause{}, false
 }

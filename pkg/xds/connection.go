@@ -116,7 +116,8 @@ func (c *connection) close() bool {
 // a new stream follows within returnTime: whatever swallowed the client's answers
 // may swallow the end of the stream, too, and then only the end of the connection tells it.
 // A connection that other nodes answer on is left alone. node has no ID
-// where the client never named one.
+// where the client never named one. Nobody waits for the timer: its function
+// does not block, and does nothing once the server drains.
 func (s *Server) abandon(c *connection, node Node, address string) {
 	opened, returned := c.streams(), s.register.returns(node.ID)
 	time.AfterFunc(returnTime, func() {

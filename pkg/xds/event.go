@@ -20,8 +20,8 @@ type Event struct {
 	Carried []ack.Carried
 }
 
-// tell passes an event on.
-func (sn *session) tell(event string, t mesh.Type, v mesh.Version, reason string, r *ads.Response) {
+// emit passes an event on to Config.Events.
+func (sn *session) emit(event string, t mesh.Type, v mesh.Version, reason string, r *ads.Response) {
 	f := sn.server.cfg.Events
 	if f == nil {
 		return

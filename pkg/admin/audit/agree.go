@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -50,25 +51,14 @@ const (
 
 // holdings is what one server says of the versions of one type.
 type holdings struct {
-	server   string
 	instance string
 	time     time.Time
-	byName   map[string]versions
+	byName   map[string]ack.Versions
 }
 
-type versions struct {
-	Name      string       `json:"name"`
-	Version   mesh.Version `json:"version"`
-	ChangedAt time.Time    `json:"changedAt"`
-	Past      []struct {
-		Version mesh.Version `json:"version"`
-		Until   time.Time    `json:"until"`
-	} `json:"past"`
-}
-
-// until tells when a version was replaced here; false when that is not known.
-func (v versions) until(version mesh.Version) (time.Time, bool) {
-	for _, p := range v.Past {
+// until tells when a version of a resource was replaced here; false when that is not known.
+func (h holdings) until(name string, version mesh.Version) (time.Time, bool) {
+	for _, p := range h.byName[name].Past {
 		if p.Version == version {
 			return p.Until, true
 		}
@@ -163,15 +153,12 @@ func (c *client) holdings(ctx context.Context, group []answer, kind string) ([]h
 }
 
 func (c *client) holdingsOf(ctx context.Context, a answer, kind string) (holdings, error) {
-	h := holdings{server: a.server, instance: a.audit.Server.Instance, byName: make(map[string]versions)}
-	body, err := c.get(ctx, a.server+"/versions?type="+url.QueryEscape(kind))
+	h := holdings{instance: a.audit.Server.Instance, byName: make(map[string]ack.Versions)}
+	body, err := c.Get(ctx, a.server+"/versions?type="+url.QueryEscape(kind))
 	if err != nil {
 		return h, fmt.Errorf("%s: %w", a.server, err)
 	}
-	var all struct {
-		Time      time.Time  `json:"time"`
-		Resources []versions `json:"resources"`
-	}
+	var all ack.AllVersions
 	if err := json.Unmarshal(body, &all); err != nil || all.Time.IsZero() {
 		return h, fmt.Errorf("%s: answer has no versions", a.server)
 	}
@@ -221,9 +208,8 @@ func (d *Disagreement) judge(all []holdings) (age time.Duration) {
 	for _, behind := range all {
 		held := behind.byName[d.Name].Version
 		for _, other := range all {
-			v := other.byName[d.Name]
-			until, ok := v.until(held)
-			if !ok || v.Version == held {
+			until, ok := other.until(d.Name, held)
+			if !ok || other.byName[d.Name].Version == held {
 				continue
 			}
 			if old := other.time.Sub(until); !found || old > age {
@@ -245,48 +231,4 @@ func (d *Disagreement) judge(all []holdings) (age time.Duration) {
 		}
 	}
 	return age
-}
-
-// text is one line about a disagreement.
-func (d Disagreement) text(now time.Time) string {
-	var forms []string
-	for _, f := range d.Forms {
-		forms = append(forms, fmt.Sprintf("%s holds %s", f.Instance, cmp.Or(string(f.Version), "nothing")))
-	}
-	word := "pending"
-	if d.Stale {
-		word = "stale"
-	}
-	line := fmt.Sprintf("%s: %s %s: %s; since %s", word, d.Type, d.Name, strings.Join(forms, ", "), Age(now, now.Add(-seconds(d.AgeSeconds))))
-	if d.Behind != "" {
-		line += ", " + d.Behind + " is behind"
-	}
-	return line
-}
-
-func writeDisagreements(b *strings.Builder, o Options, m Merged) {
-	if len(m.Disagreements) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\nthe servers disagree about %s:\n", counted(len(m.Disagreements), "resource"))
-	for i, d := range m.Disagreements {
-		if i == maxBehind && o.Output != Wide {
-			fmt.Fprintf(b, "  and %d more\n", len(m.Disagreements)-i)
-			return
-		}
-		b.WriteString("  " + printable(d.text(m.Time)) + "\n")
-	}
-}
-
-// once gives every server that answered once, however many names lead to it.
-func once(servers []answer) []answer {
-	var out []answer
-	for _, a := range servers {
-		instance := a.audit.Server.Instance
-		if a.err == nil && instance != "" && slices.ContainsFunc(out, func(o answer) bool { return o.err == nil && o.audit.Server.Instance == instance }) {
-			continue
-		}
-		out = append(out, a)
-	}
-	return out
 }

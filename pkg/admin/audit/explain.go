@@ -54,7 +54,7 @@ func ParseExplain(args []string, usage io.Writer) (ExplainOptions, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server explain --node ID --cluster NAME [--endpoint IP:PORT] [flags]\n\nTells how a node came to what it holds of a cluster: which event changed it, when that was\npublished, sent and acknowledged. Exit code 0: told, and the node holds the current form, 1: it does not,\nor node or cluster is not known, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{replicas.Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
+	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "the node's `ID`")
 	flags.StringVar(&o.Cluster, "cluster", "", "the cluster's `NAME`, or the beginning of it: echo, echo.default, echo.default:8080")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "one endpoint of it, `IP:PORT`")
@@ -80,7 +80,7 @@ func (o *ExplainOptions) complete() error {
 		return fmt.Errorf("--output %q: one of %s", o.Output, strings.Join(explainFormats, ", "))
 	}
 	var err error
-	o.Servers, err = replicas.BaseURLs("--server", o.Servers)
+	o.Servers, err = replicas.Servers(o.Servers)
 	return err
 }
 
@@ -97,8 +97,8 @@ func ExplainMain(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	return Explain(ctx, o, stdout, stderr)
 }
 
-// tale is what one server told.
-type tale struct {
+// storyAnswer is what one server told.
+type storyAnswer struct {
 	server string
 	story  history.Story
 	err    error
@@ -108,28 +108,28 @@ type tale struct {
 // stderr which could not be asked, and gives the exit code. As JSON it is the list of
 // all stories, in the order of the servers.
 func Explain(ctx context.Context, o ExplainOptions, stdout, stderr io.Writer) int {
-	c := newClient()
-	defer c.close()
+	c := &client{replicas.NewClient()}
+	defer c.Close()
 	servers := replicas.Expand(ctx, o.Lookup, o.Servers)
-	tales := make([]tale, len(servers))
+	told := make([]storyAnswer, len(servers))
 	var wg sync.WaitGroup
 	for i, server := range servers {
 		wg.Go(func() {
-			tales[i] = tale{server: server.URL, err: server.Err}
+			told[i] = storyAnswer{server: server.URL, err: server.Err}
 			if server.Err == nil {
-				tales[i].story, tales[i].err = c.explain(ctx, server.URL, o)
+				told[i].story, told[i].err = c.explain(ctx, server.URL, o)
 			}
 		})
 	}
 	wg.Wait()
 	failed := 0
-	for _, t := range tales {
+	for _, t := range told {
 		if t.err != nil {
 			failed++
 			fmt.Fprintf(stderr, "xds-server explain: %s: %v\n", t.server, t.err)
 		}
 	}
-	good := slices.DeleteFunc(slices.Clone(tales), func(t tale) bool { return t.err != nil })
+	good := slices.DeleteFunc(slices.Clone(told), func(t storyAnswer) bool { return t.err != nil })
 	if len(good) == 0 {
 		return ExitNotAsked
 	}
@@ -153,7 +153,7 @@ func (c *client) explain(ctx context.Context, server string, o ExplainOptions) (
 	if o.Endpoint != "" {
 		q.Set("endpoint", o.Endpoint)
 	}
-	body, err := c.get(ctx, server+"/explain?"+q.Encode())
+	body, err := c.Get(ctx, server+"/explain?"+q.Encode())
 	if err != nil {
 		return history.Story{}, err
 	}
@@ -169,7 +169,7 @@ func (c *client) explain(ctx context.Context, server string, o ExplainOptions) (
 
 // pick gives the stories worth telling, and the exit code: those of the servers
 // that the node is connected to; else of those that know it; else of one.
-func pick(good []tale) ([]tale, int) {
+func pick(good []storyAnswer) ([]storyAnswer, int) {
 	if here := having(good, func(s history.Story) bool {
 		return s.Verdict != history.NodeUnknown && s.Verdict != history.Disconnected && s.State != nil && s.State.Streams > 0
 	}); len(here) > 0 {
@@ -186,10 +186,10 @@ func pick(good []tale) ([]tale, int) {
 	return good[:1], ExitNotCurrent
 }
 
-func having(all []tale, f func(history.Story) bool) []tale {
-	return slices.DeleteFunc(slices.Clone(all), func(t tale) bool { return !f(t.story) })
+func having(all []storyAnswer, f func(history.Story) bool) []storyAnswer {
+	return slices.DeleteFunc(slices.Clone(all), func(t storyAnswer) bool { return !f(t.story) })
 }
 
-func connected(best []tale) bool {
+func connected(best []storyAnswer) bool {
 	return len(best) > 0 && best[0].story.State != nil && best[0].story.State.Streams > 0
 }

@@ -38,7 +38,7 @@ var when = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 func told(v history.Verdict, edit ...func(*history.Story)) history.Story {
 	s := history.Story{
 		Time: when, Node: "n", Cluster: "c", Verdict: v, Summary: "summary of " + string(v),
-		Server: history.Teller{Instance: "ABC", Generation: 7, LogAfter: 3, LogSince: when.Add(-time.Hour)},
+		Server: history.Server{Instance: "ABC", Generation: 7, LogAfter: 3, LogSince: when.Add(-time.Hour)},
 	}
 	if v != history.NodeUnknown {
 		s.State = &history.NodeState{Client: "envoy 1.40.0", State: ack.Fresh, Streams: 1, ConnectedAt: when.Add(-time.Minute)}
@@ -131,7 +131,7 @@ func TestStoryTable(t *testing.T) {
 		s.Changes[11].Sent, s.Changes[11].Note = nil, "not sent yet"
 		s.Holds = []history.Hold{{Type: "eds", Stage: "refused", Message: "bad\r\nweight", StreamSince: when.Add(-time.Minute), EndpointHeld: history.Unknown, EndpointCurrent: history.Absent}}
 	})
-	text := stories([]tale{{story: s}}, false)
+	text := stories([]storyAnswer{{story: s}}, false)
 	for _, want := range []string{
 		"5 changes before these (-o json shows more)", "and 105 more", "with 3 other resources; probably: their names were not kept",
 		"not sent yet", "refused: bad weight", "nothing", "gone", "older changes are not kept", "endpoint  10.0.0.1:80, now absent",

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -18,7 +19,7 @@ const (
 )
 
 // storiesJSON gives the stories as a list.
-func storiesJSON(all []tale) []byte {
+func storiesJSON(all []storyAnswer) []byte {
 	list := make([]history.Story, 0, len(all))
 	for _, t := range all {
 		list = append(list, t.story)
@@ -31,14 +32,14 @@ func storiesJSON(all []tale) []byte {
 }
 
 // stories is for people.
-func stories(all []tale, several bool) string {
+func stories(all []storyAnswer, several bool) string {
 	var b strings.Builder
 	for i, t := range all {
 		if i > 0 {
 			b.WriteString("\n")
 		}
 		if several {
-			fmt.Fprintf(&b, "server    %s\n", printable(t.server))
+			fmt.Fprintf(&b, "server    %s\n", replicas.Printable(t.server))
 		}
 		writeStory(&b, &t.story)
 	}
@@ -46,12 +47,12 @@ func stories(all []tale, several bool) string {
 }
 
 func writeStory(b *strings.Builder, s *history.Story) {
-	fmt.Fprintf(b, "node      %s%s\n", printable(string(s.Node)), nodeText(s))
-	fmt.Fprintf(b, "cluster   %s\n", printable(s.Cluster))
+	fmt.Fprintf(b, "node      %s%s\n", replicas.Printable(string(s.Node)), nodeText(s))
+	fmt.Fprintf(b, "cluster   %s\n", replicas.Printable(s.Cluster))
 	if s.Endpoint != "" {
-		fmt.Fprintf(b, "endpoint  %s, now %s\n", printable(s.Endpoint), s.EndpointNow)
+		fmt.Fprintf(b, "endpoint  %s, now %s\n", replicas.Printable(s.Endpoint), s.EndpointNow)
 	}
-	fmt.Fprintf(b, "verdict   %s\n\n%s\n", s.Verdict, printable(s.Summary))
+	fmt.Fprintf(b, "verdict   %s\n\n%s\n", s.Verdict, replicas.Printable(s.Summary))
 	writeChanges(b, s)
 	writeHolds(b, s)
 	log := "since this server's start"
@@ -59,7 +60,7 @@ func writeStory(b *strings.Builder, s *history.Story) {
 		log = "older changes are not kept"
 	}
 	fmt.Fprintf(b, "\nserver %s, generation %d, at %s; its log begins after generation %d at %s, %s\n",
-		printable(s.Server.Instance), s.Server.Generation, clock(s.Time), s.Server.LogAfter, clock(s.Server.LogSince), log)
+		replicas.Printable(s.Server.Instance), s.Server.Generation, history.Stamp(s.Time), s.Server.LogAfter, history.Stamp(s.Server.LogSince), log)
 }
 
 func nodeText(s *history.Story) string {
@@ -67,9 +68,9 @@ func nodeText(s *history.Story) string {
 	if n == nil {
 		return ""
 	}
-	text := fmt.Sprintf(" (%s), %s", cmp.Or(printable(n.Client), "client unknown"), n.State)
+	text := fmt.Sprintf(" (%s), %s", cmp.Or(replicas.Printable(n.Client), "client unknown"), n.State)
 	if n.Reason != "" {
-		text += ": " + printable(n.Reason)
+		text += ": " + replicas.Printable(n.Reason)
 	}
 	text += fmt.Sprintf("; connected %s, last answer %s", Age(s.Time, n.ConnectedAt), ageOf(s.Time, n.ConfirmedAt))
 	if n.DisconnectedAt != nil {
@@ -80,9 +81,6 @@ func nodeText(s *history.Story) string {
 	}
 	return text
 }
-
-// clock is a time in UTC to the millisecond, the same width everywhere.
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // writeChanges tells each change as lines in the order of time, with the time passed since its first line.
 func writeChanges(b *strings.Builder, s *history.Story) {
@@ -95,7 +93,7 @@ func writeChanges(b *strings.Builder, s *history.Story) {
 		b.WriteString("\n")
 	}
 	if len(s.Changes) == 0 && s.Verdict != history.NodeUnknown && s.Verdict != history.ClusterUnknown {
-		fmt.Fprintf(b, "\nNo change since %s, where this server's log begins.\n", clock(s.Server.LogSince))
+		fmt.Fprintf(b, "\nNo change since %s, where this server's log begins.\n", history.Stamp(s.Server.LogSince))
 	}
 	for i := hidden; i < len(s.Changes); i++ {
 		b.WriteString("\n")
@@ -113,12 +111,12 @@ func writeChange(b *strings.Builder, s *history.Story, c *history.Change) {
 		if d := at.Sub(first); d > 0 {
 			after = "+" + shortly(d)
 		}
-		text := fmt.Sprintf("%s  %9s  %-12s  %s", clock(at), after, what, fmt.Sprintf(format, args...))
+		text := fmt.Sprintf("%s  %9s  %-12s  %s", history.Stamp(at), after, what, fmt.Sprintf(format, args...))
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
-	event := printable(c.Object)
+	event := replicas.Printable(c.Object)
 	if c.ResourceVersion != "" {
-		event += ", resource version " + printable(c.ResourceVersion)
+		event += ", resource version " + replicas.Printable(c.ResourceVersion)
 	}
 	switch {
 	case c.ReceivedAt == nil:
@@ -133,7 +131,7 @@ func writeChange(b *strings.Builder, s *history.Story, c *history.Change) {
 	sent := c.Sent
 	if sent == nil {
 		if c.Note != "" {
-			fmt.Fprintf(b, "%24s  %9s  %-12s  %s\n", "", "", "-", printable(c.Note))
+			fmt.Fprintf(b, "%24s  %9s  %-12s  %s\n", "", "", "-", replicas.Printable(c.Note))
 		}
 		return
 	}
@@ -142,7 +140,7 @@ func writeChange(b *strings.Builder, s *history.Story, c *history.Change) {
 	case sent.AckedAt != nil:
 		line(*sent.AckedAt, "acknowledged", "")
 	case sent.RefusedAt != nil:
-		line(*sent.RefusedAt, "refused", "%s", printable(sent.Message))
+		line(*sent.RefusedAt, "refused", "%s", replicas.Printable(sent.Message))
 	default:
 		fmt.Fprintf(b, "%24s  %9s  %-12s  no answer yet\n", "", "", "-")
 	}
@@ -160,7 +158,7 @@ func timeSource(o mesh.ChangeOrigin) string {
 }
 
 func sentText(s *history.Story, sent *history.Sent) string {
-	text := fmt.Sprintf("to %s, made from generation %d", printable(string(s.Node)), sent.Generation)
+	text := fmt.Sprintf("to %s, made from generation %d", replicas.Printable(string(s.Node)), sent.Generation)
 	if sent.Resources > 1 {
 		text += ", with " + counted(sent.Resources-1, "other resource")
 	}
@@ -187,7 +185,7 @@ func endpointsText(c *history.Change) string {
 	}
 	text := ""
 	if c.Version != "" {
-		text = ", version " + printable(string(c.Version))
+		text = ", version " + replicas.Printable(string(c.Version))
 	}
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
@@ -196,7 +194,7 @@ func endpointsText(c *history.Change) string {
 }
 
 func endpointText(e history.EndpointChange) string {
-	switch name := printable(e.Endpoint); {
+	switch name := replicas.Printable(e.Endpoint); {
 	case e.Was == "":
 		return fmt.Sprintf("%s added, %s", name, e.Now)
 	case e.Now == "":
@@ -237,7 +235,7 @@ func writeHolds(b *strings.Builder, s *history.Story) {
 		}
 		r := row{cells: cells}
 		if h.Message != "" {
-			r.below = []string{"    refused: " + printable(h.Message)}
+			r.below = []string{"    refused: " + replicas.Printable(h.Message)}
 		}
 		rows = append(rows, r)
 	}

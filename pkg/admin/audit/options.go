@@ -62,7 +62,7 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, or an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{replicas.Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
+	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")
 	flags.StringVarP(&o.Output, "output", "o", Table, "`FORMAT`: "+strings.Join(formats, ", "))
 	flags.DurationVar(&o.Wait, "wait", 0, "ask again for so long until all nodes are fresh")
@@ -88,11 +88,8 @@ func (o *Options) complete() error {
 	if o.Wait < 0 {
 		return errors.New("--wait must not be negative")
 	}
-	if len(o.Servers) == 0 {
-		o.Servers = []string{replicas.Default}
-	}
 	var err, err2 error
-	o.Servers, err = replicas.BaseURLs("--server", o.Servers)
+	o.Servers, err = replicas.Servers(o.Servers)
 	o.EnvoyAdmins, err2 = replicas.BaseURLs("--envoy-admin", o.EnvoyAdmins)
 	return cmp.Or(err, err2)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +47,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xds-server audit: %v\n", err)
 		return ExitUnknown
 	}
-	c := newClient()
-	defer c.close()
+	c := &client{replicas.NewClient()}
+	defer c.Close()
 	last := poll(ctx, c, o)
 	code := judge(o, last)
 	var good []ack.Audit
@@ -145,6 +146,19 @@ func askAll(ctx context.Context, c *client, o Options) answers {
 	all.servers = once(all.servers)
 	all.disagreements, all.compareErr = c.compare(ctx, all.servers)
 	return all
+}
+
+// once gives every server that answered once, however many names lead to it.
+func once(servers []answer) []answer {
+	var out []answer
+	for _, a := range servers {
+		instance := a.audit.Server.Instance
+		if a.err == nil && instance != "" && slices.ContainsFunc(out, func(o answer) bool { return o.err == nil && o.audit.Server.Instance == instance }) {
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // judge gives the exit code.

@@ -26,15 +26,11 @@ const (
 )
 
 const (
-	// maxTimeout is what a server waits at most.
-	maxTimeout = 10 * time.Minute
 	// roundTime bounds one question, pause lies between two.
 	roundTime = 5 * time.Second
 	pause     = 500 * time.Millisecond
 	// answerTime is for what an answer needs beyond the time that it may wait.
 	answerTime = 5 * time.Second
-	// maxAnswer bounds an answer, in bytes.
-	maxAnswer = 1 << 20
 )
 
 // Options are what the command line says.
@@ -60,10 +56,10 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 		fmt.Fprintf(usage, "Usage: xds-server drain (--pod NS/NAME | --endpoint IP:PORT) [flags]\n\nWaits until no proxy uses a pod or an endpoint. Exit code 0: all servers say so,\n"+
 			"1: not within the timeout, 2: a server could not be asked.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{replicas.Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
+	replicas.Flag(flags, &o.Servers)
 	flags.StringVar(&pod, "pod", "", "the pod, `NS/NAME`")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "the endpoint, `IP:PORT`")
-	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long to wait")
+	flags.DurationVar(&o.Timeout, "timeout", drain.DefaultTimeout, "how long to wait")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -83,17 +79,14 @@ func (o *Options) complete() error {
 	switch {
 	case (o.Pod == "") == (o.Endpoint == ""):
 		return errors.New("give --pod NS/NAME or --endpoint IP:PORT")
-	case o.Timeout < 0 || o.Timeout > maxTimeout:
-		return fmt.Errorf("--timeout %v: 0s to %v", o.Timeout, maxTimeout)
+	case o.Timeout < 0 || o.Timeout > drain.MaxTimeout:
+		return fmt.Errorf("--timeout %v: 0s to %v", o.Timeout, drain.MaxTimeout)
 	}
 	if _, ok := drain.EndpointOf(o.Endpoint); o.Endpoint != "" && !ok {
 		return fmt.Errorf("--endpoint %q: want IP:PORT", o.Endpoint)
 	}
-	if len(o.Servers) == 0 {
-		o.Servers = []string{replicas.Default}
-	}
 	var err error
-	o.Servers, err = replicas.BaseURLs("--server", o.Servers)
+	o.Servers, err = replicas.Servers(o.Servers)
 	return err
 }
 
@@ -123,9 +116,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xds-server drain: %v\n", err)
 		return ExitUnknown
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
+	client := replicas.NewClient()
+	defer client.Close()
 	last := wait(ctx, client, o)
 	for _, a := range last {
 		if a.err != nil {
@@ -154,7 +146,7 @@ func judge(all []answer) int {
 }
 
 // wait gives the last answers: those that say drained, or those at the timeout.
-func wait(ctx context.Context, client *http.Client, o Options) []answer {
+func wait(ctx context.Context, client *replicas.Client, o Options) []answer {
 	end := time.Now().Add(o.Timeout)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -172,7 +164,7 @@ func wait(ctx context.Context, client *http.Client, o Options) []answer {
 	}
 }
 
-func round(ctx context.Context, client *http.Client, o Options, left time.Duration) []answer {
+func round(ctx context.Context, client *replicas.Client, o Options, left time.Duration) []answer {
 	servers := replicas.Expand(ctx, o.Lookup, o.Servers)
 	out := make([]answer, len(servers))
 	var wg sync.WaitGroup
@@ -188,7 +180,7 @@ func round(ctx context.Context, client *http.Client, o Options, left time.Durati
 
 // ask asks one server. Only what is a report is one: something else at that
 // address must not pass for a mesh that is drained.
-func ask(ctx context.Context, client *http.Client, server string, o Options, left time.Duration) (drain.Report, error) {
+func ask(ctx context.Context, client *replicas.Client, server string, o Options, left time.Duration) (drain.Report, error) {
 	q := url.Values{"timeout": {left.String()}}
 	if o.Pod != "" {
 		q.Set("namespace", o.Namespace)
@@ -198,28 +190,17 @@ func ask(ctx context.Context, client *http.Client, server string, o Options, lef
 	}
 	ctx, cancel := context.WithTimeout(ctx, left+answerTime)
 	defer cancel()
+	code := http.StatusOK
+	body, err := client.Get(ctx, server+"/drain?"+q.Encode())
+	if refused, ok := errors.AsType[*replicas.StatusError](err); ok && refused.Code == http.StatusGatewayTimeout {
+		code, body, err = refused.Code, refused.Body, nil // who still uses it
+	}
+	if err != nil {
+		return drain.Report{}, err
+	}
 	var r drain.Report
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/drain?"+q.Encode(), nil)
-	if err != nil {
-		return r, fmt.Errorf("make request: %w", err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		if wrapped, ok := errors.AsType[*url.Error](err); ok { // names the URL again, which the caller does
-			err = wrapped.Err
-		}
-		return r, fmt.Errorf("could not ask: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return r, fmt.Errorf("read answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusGatewayTimeout {
-		return r, fmt.Errorf("answered %s: %s", resp.Status, printable(string(body)))
-	}
-	if err := json.Unmarshal(body, &r); err != nil || r.Target == "" || r.Drained != (resp.StatusCode == http.StatusOK) {
-		return r, fmt.Errorf("answered %s, which is no report of a drain", resp.Status)
+	if err := json.Unmarshal(body, &r); err != nil || r.Target == "" || r.Drained != (code == http.StatusOK) {
+		return r, fmt.Errorf("answered %d, which is no report of a drain", code)
 	}
 	return r, nil
 }
@@ -227,31 +208,24 @@ func ask(ctx context.Context, client *http.Client, server string, o Options, lef
 func show(w io.Writer, a answer) {
 	r := a.report
 	if r.Drained {
-		fmt.Fprintf(w, "%s: %s is drained\n", a.server, printable(r.Target))
+		fmt.Fprintf(w, "%s: %s is drained\n", a.server, replicas.Printable(r.Target))
 		return
 	}
-	fmt.Fprintf(w, "%s: %s is not drained\n", a.server, printable(r.Target))
+	fmt.Fprintf(w, "%s: %s is not drained\n", a.server, replicas.Printable(r.Target))
 	for _, v := range r.Waits {
-		line := fmt.Sprintf("%s  %s  %s  %s", v.Reason, cmp.Or(string(v.Node), "-"), cmp.Or(v.Cluster, "-"), cmp.Or(v.Endpoint, "-"))
+		parts := []string{string(v.Reason), cmp.Or(string(v.Node), "-"), cmp.Or(v.Cluster, "-"), cmp.Or(v.Endpoint, "-")}
 		if !v.Since.IsZero() {
-			line += "  since " + v.Since.UTC().Format(time.RFC3339)
+			parts = append(parts, "since "+v.Since.UTC().Format(time.RFC3339))
 		}
 		if v.Detail != "" {
-			line += "  (" + v.Detail + ")"
+			parts = append(parts, "("+v.Detail+")")
 		}
-		fmt.Fprintf(w, "  %s\n", printable(line))
+		for _, part := range parts {
+			fmt.Fprint(w, "  ", replicas.Printable(part))
+		}
+		fmt.Fprintln(w)
 	}
 	if r.LeftOut > 0 {
 		fmt.Fprintf(w, "  and %d more\n", r.LeftOut)
 	}
-}
-
-// printable gives text without control characters: node ids and messages come from clients.
-func printable(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, text))
 }

@@ -1,7 +1,9 @@
-// Package replicas finds the servers that a command is to ask: the URLs of its
-// --server flags, and behind a name with several addresses each of them.
+// Package replicas is what the commands have in common that ask control planes
+// (audit, explain, drain): the flag --server, the servers behind it (behind a
+// name with several addresses each of them), asking one, and making what it
+// says fit for a terminal.
 //
-// It keeps nothing, and is safe for concurrent use.
+// It keeps nothing but a Client's connections, and is safe for concurrent use.
 package replicas
 
 import (
@@ -14,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Default is asked when no other server is named.
@@ -24,6 +28,19 @@ const lookupTime = 5 * time.Second
 
 // Lookup gives the addresses of a host; nil means the system's resolver.
 type Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+
+// Flag adds the flag --server, which may be repeated; its values are for Servers.
+func Flag(flags *pflag.FlagSet, values *[]string) {
+	flags.StringArrayVar(values, "server", []string{Default}, "admin `URL` of a server; repeat it for each replica, or give a name with all their addresses")
+}
+
+// Servers gives the BaseURLs of what --server says; none means Default.
+func Servers(values []string) ([]string, error) {
+	if len(values) == 0 {
+		return []string{Default}, nil
+	}
+	return BaseURLs("--server", values)
+}
 
 // BaseURLs gives each URL once, without a slash at its end; "host:port" counts
 // as http. The error names flag.

@@ -87,7 +87,7 @@ func parameters() []row {
 
 		{"fail-fast, outbound", DefaultFailFast, "data plane's configuration", "linkerd"},
 		{"fail-fast, inbound", DefaultFailFastInbound, "data plane's configuration", "linkerd"},
-		{"trials go on after the last request for", keepProbing, nobody, own},
+		{"trials go on after the last request for", interestTime, nobody, own},
 		{"discovery is asked again at most every", distrustEvery, nobody, own},
 	}
 }

@@ -253,7 +253,7 @@ func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
 	for t := range s.types {
 		// Who withholds an ACK must show by another type that it lives.
-		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && !s.cfg.Policy.Prompt && ack.Withholds(t) {
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && s.cfg.Policy.Withholds(t) {
 			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
 				last = earlier(last, at)
 			}
