@@ -14,7 +14,14 @@ type Policy struct {
 	ProbeInterval time.Duration
 	// AckTimeout is how long a response may go unanswered.
 	AckTimeout time.Duration
+	// Extended is how long it may before the stream is ended, where that is more
+	// than AckTimeout: for a node that was reset again and again. It excuses no
+	// node in the audit.
+	Extended time.Duration
 }
+
+// Patience is how long a response may go unanswered before the stream is ended.
+func (p Policy) Patience() time.Duration { return max(p.AckTimeout, p.Extended) }
 
 // Current is what a node should hold; a snapshot.View is one.
 type Current interface {
@@ -98,12 +105,12 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 }
 
 // Overdue gives the first type whose response went unanswered for longer than
-// the ack timeout, or false. A withheld ACK is not overdue while another type
+// the policy's patience, or false. A withheld ACK is not overdue while another type
 // of the stream is being confirmed.
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.AckTimeout {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() {
 			continue
 		}
 		if Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
