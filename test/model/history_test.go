@@ -49,7 +49,9 @@ func run(t *testing.T, specs []nodeSpec, history []step) (log, wrong []string) {
 	defer r.end()
 	begin := time.Now()
 	for i, s := range history {
-		r.note("%d. at %v:", i+1, time.Since(begin))
+		if s.Kind != nothing {
+			r.note("%d. at %v: %s", i+1, time.Since(begin), s)
+		}
 		if r.do(s); len(r.wrong) > 0 {
 			return r.log, r.wrong
 		}

@@ -238,7 +238,7 @@ func (r *rig) judge() {
 	now := time.Now()
 	shown := map[string]oracle.Seen{}
 	for _, n := range audit.Nodes {
-		seen := oracle.Seen{State: string(n.State), Resets: n.Resets}
+		seen := oracle.Seen{State: string(n.State)}
 		for _, t := range n.Types {
 			st := oracle.SeenType{Type: t.Type, State: string(t.State), Behind: t.Behind, Equal: t.HeldVersion == t.CurrentVersion}
 			for _, b := range t.BehindResources {

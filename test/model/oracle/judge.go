@@ -9,9 +9,8 @@ import (
 
 // Seen is what the audit shows of a node.
 type Seen struct {
-	State  string
-	Resets int
-	Types  []SeenType
+	State string
+	Types []SeenType
 }
 
 // SeenType is what it shows of one type.
@@ -86,8 +85,10 @@ func (n *Node) judgeType(t SeenType, r *record, at time.Time) []string {
 	lacking, unsure := n.lacking(t.Type, r), n.unsure(t.Type, r)
 	n.remember(r, lacking, unsure, at)
 	wrong := n.falseFresh(t, lacking)
+	_, proven := n.stream.acked[t.Type]
 	for _, name := range lacking {
-		if !slices.Contains(t.Names, name) {
+		// What a SotW client has from before its stream, nobody can know before its first ACK.
+		if (proven || !n.whole(t.Type)) && !slices.Contains(t.Names, name) {
 			wrong = append(wrong, fmt.Sprintf("%s %s is not counted as behind: the client holds %q, current is %q",
 				t.Type, name, n.held[t.Type][name], n.current(t.Type, name)))
 		}
@@ -131,6 +132,12 @@ func (n *Node) lacking(typ string, r *record) []string {
 func (n *Node) unsure(typ string, r *record) map[string]bool {
 	out := map[string]bool{}
 	names := maps.Clone(r.known.Names)
+	for name := range r.asked {
+		names[name] = name != "*"
+	}
+	for _, name := range n.world.ever() {
+		names[name] = names[name] || r.known.Wildcard // from before the stream it may hold anything
+	}
 	for _, x := range r.responses {
 		for name := range x.Resources {
 			names[name] = true
@@ -139,11 +146,14 @@ func (n *Node) unsure(typ string, r *record) map[string]bool {
 			names[name] = true
 		}
 	}
-	for name := range names {
+	for name, is := range names {
 		x, _ := n.about(typ, r, name, len(r.responses))
 		switch {
+		case !is:
 		case x == nil:
 			out[name] = r.askedSince(name, -1) || r.offered[name] != n.current(typ, name)
+		case !n.Delta && !n.whole(typ) && n.world.moved(x.moment, typ, name, n.Zone):
+			out[name] = true // it may have been gone meanwhile, which this client cannot be told
 		case x.answer != Acked, r.askedSince(name, slices.Index(r.responses, x)):
 			out[name] = true
 		}
@@ -201,7 +211,7 @@ func (n *Node) falseAlarm(t SeenType, r *record, lacking []string, unsure map[st
 	}
 	clean := len(lacking) == 0 && len(unsure) == 0 && r.waiting() == nil
 	quiet := at.Sub(later(n.stream.openedAt, n.stream.answeredAt))
-	refused := r.last() != nil && r.last().answer == Nacked
+	refused := r.lastAnswer() == Nacked
 	switch t.State {
 	case Pending:
 		if clean && len(r.responses) > 0 {
@@ -231,6 +241,9 @@ func (n *Node) refused(typ string, r *record) []string {
 		}
 	}
 	maps.Copy(names, r.known.Names)
+	for name := range n.held[typ] {
+		names[name] = true // of a whole type, what it lacks is refused with it
+	}
 	maps.DeleteFunc(names, func(name string, _ bool) bool {
 		x, content := n.about(typ, r, name, len(r.responses))
 		return x == nil || x.answer != Nacked || content != n.current(typ, name) || !r.known.covers(name)
@@ -282,7 +295,7 @@ const probeSlack = 1500 * time.Millisecond
 func (n *Node) Reset(at time.Time) []string {
 	s := n.stream
 	n.stream = nil
-	n.resets = append(n.resets, at)
+	n.mayBeReset++
 	if !s.deafSince.IsZero() || !s.heard {
 		return nil
 	}
@@ -300,7 +313,7 @@ func (n *Node) Overdue(at time.Time) []string {
 		return nil
 	}
 	limit := n.policy.AckTimeout
-	if len(n.resets) > 1 {
+	if n.mayBeReset > 1 {
 		limit *= maxPatience
 	}
 	for _, typ := range []string{EDS, RDS} {

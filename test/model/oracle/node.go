@@ -19,8 +19,8 @@ type Node struct {
 	wants map[string]Subscription
 	// stream is the open one; nil while there is none.
 	stream *stream
-	// resets are the times at which the server ended a stream of the node.
-	resets []time.Time
+	// mayBeReset counts the streams that the server has ended, or may have.
+	mayBeReset int
 }
 
 // Subscription is what is asked for of one type.
@@ -88,8 +88,9 @@ type stream struct {
 	order int
 	// deafSince is when the client ceased to hear; zero while it hears. heard: it
 	// was never deaf, so that what was sent is known here.
-	deafSince time.Time
-	heard     bool
+	deafSince  time.Time
+	deafMoment int
+	heard      bool
 }
 
 // record is all that happened to one type on a stream.
@@ -99,6 +100,8 @@ type record struct {
 	responses []*Response
 	// asked: name → how many responses there were when it was last asked for.
 	asked map[string]int
+	// moment is that of the first request.
+	moment int
 	// offered is initial_resource_versions, as contents.
 	offered map[string]string
 	// since: name → when the client began to lack it; only those that it lacks at the last look.
@@ -143,7 +146,7 @@ func (n *Node) Deaf(deaf bool, at time.Time) {
 	switch {
 	case n.stream == nil:
 	case deaf:
-		n.stream.deafSince, n.stream.heard = at, false
+		n.stream.deafSince, n.stream.deafMoment, n.stream.heard = at, n.world.Now(), false
 	default:
 		n.stream.deafSince = time.Time{}
 	}
@@ -156,14 +159,22 @@ func (n *Node) Heard() {
 	}
 }
 
-// Closed says that the stream has ended, by the client or the network.
-func (n *Node) Closed() { n.stream = nil }
+// Closed says that the stream has ended, by the client or the network. The
+// server may have ended it before, unheard.
+func (n *Node) Closed() {
+	if n.stream != nil && !n.stream.heard {
+		n.mayBeReset++
+	}
+	n.stream = nil
+}
 
 // record gives the record of a type, made if need be; first tells that it was.
-func (s *stream) record(typ string, at time.Time) (r *record, first bool) {
+func (n *Node) record(typ string, at time.Time) (r *record, first bool) {
+	s := n.stream
 	if s.types[typ] == nil {
 		s.types[typ] = &record{
-			known: Subscription{Names: map[string]bool{}}, asked: map[string]int{},
+			moment: n.world.Now(),
+			known:  Subscription{Names: map[string]bool{}}, asked: map[string]int{},
 			since: map[string]time.Time{}, cleanAt: at,
 		}
 		return s.types[typ], true
@@ -185,6 +196,16 @@ func (r *record) waiting() *Response {
 		return l
 	}
 	return nil
+}
+
+// lastAnswer is the last valid answer; None before the first.
+func (r *record) lastAnswer() Answer {
+	for _, x := range slices.Backward(r.responses) {
+		if x.answer == Acked || x.answer == Nacked {
+			return x.answer
+		}
+	}
+	return None
 }
 
 // waitingSince is when the first response was received since the last valid

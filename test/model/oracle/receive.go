@@ -17,6 +17,9 @@ func (n *Node) Receive(x *Response, late bool, at time.Time) []string {
 	}
 	s.order++
 	x.at, x.moment, x.order = at, n.momentOf(x), s.order
+	if late {
+		x.moment = s.deafMoment // or later, but nobody knows
+	}
 	var wrong []string
 	if !late && s.heard {
 		wrong = append(n.untrue(x, r), n.needless(x, r, at)...)
@@ -102,6 +105,11 @@ func (n *Node) needless(x *Response, r *record, at time.Time) []string {
 				reasons++ // it is gone, or not asked for any more
 			}
 		}
+		for _, name := range n.world.ever() {
+			if r.known.covers(name) && n.world.moved(r.last().moment, x.Type, name, n.Zone) {
+				reasons++ // it came and went
+			}
+		}
 		if len(r.asked) > 0 && slices.Max(slices.Collect(maps.Values(r.asked))) > len(r.responses) {
 			reasons++ // a name that does not exist was asked for: its absence is the answer
 		}
@@ -129,7 +137,7 @@ func (n *Node) reason(x *Response, r *record, name string) bool {
 	content := x.Resources[name]
 	prev, was := n.about(x.Type, r, name, len(r.responses))
 	if prev == nil {
-		return r.askedSince(name, -1) || content != r.offered[name] || n.follows(x, name, 0)
+		return r.askedSince(name, -1) || content != r.offered[name] || n.world.moved(r.moment, x.Type, name, n.Zone) || n.follows(x, name, 0)
 	}
 	if content != was || r.askedSince(name, slices.Index(r.responses, prev)) ||
 		n.world.moved(prev.moment, x.Type, name, n.Zone) || n.follows(x, name, prev.order) {

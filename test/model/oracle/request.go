@@ -9,7 +9,7 @@ import (
 // Subscribe says that the client has sent a delta request which changes its
 // subscription; the first of a type on a stream may carry what it holds.
 func (n *Node) Subscribe(typ string, subscribe, unsubscribe []string, offered map[string]string, at time.Time) {
-	r, first := n.stream.record(typ, at)
+	r, first := n.record(typ, at)
 	if first {
 		r.offered = maps.Clone(offered)
 	}
@@ -46,8 +46,13 @@ func (n *Node) Subscribe(typ string, subscribe, unsubscribe []string, offered ma
 func (n *Node) Rename(typ string, want Subscription, nonce string, at time.Time) bool {
 	n.wants[typ] = want.clone()
 	n.forgetUnwanted(typ)
-	r, first := n.stream.record(typ, at)
+	r, first := n.record(typ, at)
 	if l := r.last(); !first && l != nil && l.Nonce != nonce || !first && l == nil && nonce != "" {
+		for _, name := range append(n.world.Names(), slices.Collect(maps.Keys(r.known.Names))...) {
+			if r.known.covers(name) && !want.covers(name) && r.waiting() != nil {
+				r.asked[name] = len(r.responses) + 1 // the client has thrown it away
+			}
+		}
 		return false // with an old nonce a request is void as a whole
 	}
 	for name := range want.Names {

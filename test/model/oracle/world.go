@@ -52,6 +52,17 @@ func (w *World) Now() int { return len(w.moments) - 1 }
 // Names are the resources that exist now, sorted; each has all types.
 func (w *World) Names() []string { return slices.Sorted(maps.Keys(w.moments[w.Now()])) }
 
+// ever gives every name that there ever was.
+func (w *World) ever() []string {
+	all := map[string]bool{}
+	for _, m := range w.moments {
+		for name := range m {
+			all[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
 // Set makes a service exist in this form, or not at all for nil, and so makes the next moment.
 func (w *World) Set(name string, s *Service) {
 	next := maps.Clone(w.moments[w.Now()])

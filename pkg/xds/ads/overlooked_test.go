@@ -1,0 +1,56 @@
+package ads_test
+
+import (
+	"testing"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
+)
+
+// A SotW client drops a name and wants it back while a response is on its way:
+// both requests carry an old nonce and are void, the ACK names the same as ever,
+// and the client has thrown the resource away. It must be sent again.
+func TestNameDroppedInVoidRequestIsSentAgain(t *testing.T) {
+	for name, names := range map[string][]string{"by name": {"A", "B"}, "wildcard": {"*"}} {
+		t.Run(name, func(t *testing.T) {
+			for _, typ := range []mesh.Type{mesh.TypeEndpoint, mesh.TypeCluster} {
+				b := newBench(t, ads.Config{})
+				b.publish(mesh.Update{Put: []mesh.Resource{resource(typ, "A", 0, 0), resource(typ, "B", 0, 0)}})
+				ask := func(nonce string, names ...string) {
+					b.s.Request(ads.Request{Type: typ, Nonce: nonce, Names: names}, b.now)
+				}
+				ask("", names...)
+				first := b.next()
+				ask(first.Nonce, names...)
+				b.publish(mesh.Update{Put: []mesh.Resource{resource(typ, "B", 1, 0)}})
+				second := b.next()
+				ask(first.Nonce, "B")
+				if _, current := b.s.Acks().HoldsCurrent(typ, mesh.Intern("A"), b.s.View()); current {
+					t.Errorf("%s: A counts as held, and was thrown away", typ.Short())
+				}
+				ask(first.Nonce, names...)
+				if r := b.next(); r != nil {
+					t.Fatalf("%s: %v answers a request with an old nonce", typ.Short(), r)
+				}
+				ask(second.Nonce, names...)
+				r := b.next()
+				if r == nil || r.Resources[0].Name.Value() != "A" {
+					t.Fatalf("%s: %v is sent, want A", typ.Short(), r)
+				}
+				ask(r.Nonce, names...)
+				if r := b.next(); r != nil {
+					t.Errorf("%s: %v is sent at rest", typ.Short(), r)
+				}
+
+				// Dropped for good: it is not sent.
+				b.publish(mesh.Update{Put: []mesh.Resource{resource(typ, "B", 2, 0)}})
+				third := b.next()
+				ask(r.Nonce, "B")
+				ask(third.Nonce, "B")
+				if r := b.next(); r != nil && r.Resources[0].Name.Value() == "A" {
+					t.Errorf("%s: A is sent, and was dropped", typ.Short())
+				}
+			}
+		})
+	}
+}
