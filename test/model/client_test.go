@@ -60,12 +60,13 @@ type client struct {
 
 // arrivals is what a stream's receiver leaves.
 type arrivals struct {
-	mu    sync.Mutex // guards what follows
-	all   []response
-	ended bool
+	mu  sync.Mutex // guards what follows
+	all []response
+	// ended is why the stream has; nil before.
+	ended error
 }
 
-func (a *arrivals) take() (all []response, ended bool) {
+func (a *arrivals) take() (all []response, ended error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all, a.all = a.all, nil
@@ -156,7 +157,7 @@ func receive(ctx context.Context, stream wire, into *arrivals, gate chan struct{
 		r, err := stream.recv()
 		into.mu.Lock()
 		if err != nil {
-			into.ended = true
+			into.ended = err
 			into.mu.Unlock()
 			return
 		}

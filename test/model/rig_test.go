@@ -125,6 +125,7 @@ func (r *rig) settle() {
 		if !r.pump() {
 			r.world.Settle()
 			r.judge()
+			r.pump() // being asked, a stream's owner looks at the time, too
 			return
 		}
 	}
@@ -173,13 +174,13 @@ func (r *rig) take(c *client) bool {
 		r.note("    %s <- %s", c.node.ID, x)
 		r.differ(c.node.ID, wrong)
 	}
-	if !ended {
+	if ended == nil {
 		if !c.deaf() {
 			c.node.Heard()
 		}
 		return len(all) > 0
 	}
-	r.note("    %s <- end", c.node.ID)
+	r.note("    %s <- end: %v", c.node.ID, ended)
 	if !c.gone {
 		r.differ(c.node.ID, c.node.Reset(now))
 	}

@@ -243,6 +243,8 @@ func (r *rig) ask(c *client, s step) {
 			return
 		}
 		c.open(r.control)
+		synctest.Wait()
+		r.take(c)
 	}
 	want := c.node.Wants(typ)
 	known := slices.DeleteFunc(want.List(), func(n string) bool { return n == "*" })

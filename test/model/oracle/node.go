@@ -128,9 +128,10 @@ type Response struct {
 	Resources map[string]string
 	Removed   []string
 
-	at, answeredAt time.Time
-	moment, order  int
-	answer         Answer
+	// at is when it was received; earliest when it can have been sent.
+	at, earliest  time.Time
+	moment, order int
+	answer        Answer
 }
 
 // Open says that the client has opened a stream.
@@ -208,18 +209,18 @@ func (r *record) lastAnswer() Answer {
 	return None
 }
 
-// waitingSince is when the first response was received since the last valid
+// waitingSince is when at the earliest the first response was sent since the last valid
 // answer; false when none waits.
 func (r *record) waitingSince() (time.Time, bool) {
 	if r.waiting() == nil {
 		return time.Time{}, false
 	}
-	at := r.last().at
+	at := r.last().earliest
 	for _, x := range slices.Backward(r.responses) {
 		if x.answer == Acked || x.answer == Nacked {
 			break
 		}
-		at = x.at
+		at = x.earliest
 	}
 	return at, true
 }

@@ -16,9 +16,9 @@ func (n *Node) Receive(x *Response, late bool, at time.Time) []string {
 		return []string{fmt.Sprintf("a response of type %s, which was never asked for", x.Type)}
 	}
 	s.order++
-	x.at, x.moment, x.order = at, n.momentOf(x), s.order
+	x.at, x.earliest, x.moment, x.order = at, at, n.momentOf(x), s.order
 	if late {
-		x.moment = s.deafMoment // or later, but nobody knows
+		x.earliest, x.moment = s.deafSince, s.deafMoment // or later, but nobody knows
 	}
 	var wrong []string
 	if !late && s.heard {

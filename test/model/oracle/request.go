@@ -86,7 +86,7 @@ func (n *Node) Answer(x *Response, a Answer, applied func(name string) bool, at 
 		x.answer = Void
 		return false
 	}
-	x.answer, x.answeredAt = a, at
+	x.answer = a
 	n.stream.answeredAt = at
 	if a == Acked {
 		n.stream.acked[x.Type] = at
