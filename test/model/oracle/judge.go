@@ -99,6 +99,7 @@ func (n *Node) judgeType(t SeenType, r *record, at time.Time) []string {
 	if n.stream.heard {
 		wrong = append(wrong, n.falseAlarm(t, r, lacking, unsure, at)...)
 		wrong = append(wrong, n.undelivered(t, r, lacking)...)
+		wrong = append(wrong, n.ignored(t.Type, r)...)
 	}
 	return wrong
 }
@@ -265,6 +266,21 @@ func (n *Node) undelivered(t SeenType, r *record, lacking []string) []string {
 				t.Type, name, n.held[t.Type][name], n.current(t.Type, name)))
 		case t.State != Rejected:
 			wrong = append(wrong, fmt.Sprintf("%s counts as %s, and %s was refused", t.Type, t.State, name))
+		}
+	}
+	return wrong
+}
+
+// ignored: who asks again for a name gets it, whatever it holds, before or after its next answer.
+func (n *Node) ignored(typ string, r *record) []string {
+	if r.waiting() != nil {
+		return nil
+	}
+	var wrong []string
+	for name, asked := range r.again {
+		x, _ := n.about(typ, r, name, len(r.responses))
+		if r.known.Names[name] && (x == nil || slices.Index(r.responses, x)+1 < asked) {
+			wrong = append(wrong, fmt.Sprintf("%s %s was asked for again, and is not sent", typ, name))
 		}
 	}
 	return wrong

@@ -100,6 +100,8 @@ type record struct {
 	responses []*Response
 	// asked: name → how many responses there were when it was last asked for.
 	asked map[string]int
+	// again: name → as asked, of names that were subscribed to already (delta).
+	again map[string]int
 	// moment is that of the first request.
 	moment int
 	// offered is initial_resource_versions, as contents.
@@ -175,7 +177,7 @@ func (n *Node) record(typ string, at time.Time) (r *record, first bool) {
 	if s.types[typ] == nil {
 		s.types[typ] = &record{
 			moment: n.world.Now(),
-			known:  Subscription{Names: map[string]bool{}}, asked: map[string]int{},
+			known:  Subscription{Names: map[string]bool{}}, asked: map[string]int{}, again: map[string]int{},
 			since: map[string]time.Time{}, cleanAt: at,
 		}
 		return s.types[typ], true

@@ -28,6 +28,9 @@ func (n *Node) Subscribe(typ string, subscribe, unsubscribe []string, offered ma
 	want.Wildcard = want.Wildcard || wild
 	for _, name := range subscribe {
 		if name != "*" {
+			if want.Names[name] && !first {
+				r.again[name] = count + 1
+			}
 			want.Names[name] = true
 		}
 		if r.offered[name] == "" || !first {
