@@ -42,6 +42,7 @@ type rig struct {
 }
 
 func newRig(t testing.TB, nodes []nodeSpec) *rig {
+	t.Helper()
 	r := &rig{
 		t: t, source: bubble.NewSource(), world: oracle.NewWorld(),
 		services: map[string]*oracle.Service{}, endpoints: map[string][]oracle.Endpoint{},
@@ -222,7 +223,7 @@ func (r *rig) answer(c *client) bool {
 	case nackSome:
 		c.turn++
 		c.answer(c.turn%2 == 0, true)
-	case never, byHand:
+	case never, byHand, modes:
 	}
 	if len(c.pending) < before {
 		r.note("    %s answers by itself", c.node.ID)

@@ -285,7 +285,7 @@ func (r *rig) ask(c *client, s step) {
 // some gives one to three names, of services and of none.
 func some(n int) []string {
 	var names []string
-	for i := range len(serviceNames) {
+	for i := range serviceNames {
 		if n>>i&1 == 1 {
 			names = append(names, resourceName(serviceNames[i]))
 		}

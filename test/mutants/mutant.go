@@ -128,7 +128,7 @@ func (m mutant) survives(ctx context.Context, root string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	overlay, err := m.apply(ctx, root, dir)
 	if err != nil {
 		return 0, err

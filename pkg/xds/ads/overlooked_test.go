@@ -3,6 +3,7 @@ package ads_test
 import (
 	"testing"
 
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 )
@@ -52,5 +53,20 @@ func TestNameDroppedInVoidRequestIsSentAgain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A SotW client refuses an empty LDS, asks for all, and accepts what it gets:
+// that is the same whole state, so nothing is refused any more.
+func TestOwedWholeStateSettlesWhatWasRefused(t *testing.T) {
+	b := newBench(t, ads.Config{})
+	b.s.Request(ads.Request{Type: mesh.TypeListener, Names: []string{"missing"}}, b.now)
+	refused := b.next()
+	b.s.Request(ads.Request{Type: mesh.TypeListener, Names: []string{"missing"}, Nonce: refused.Nonce, Refused: true}, b.now)
+	b.s.Request(ads.Request{Type: mesh.TypeListener, Names: []string{"missing", "*"}, Nonce: refused.Nonce}, b.now)
+	owed := b.next()
+	b.s.Request(ads.Request{Type: mesh.TypeListener, Names: []string{"missing", "*"}, Nonce: owed.Nonce}, b.now)
+	if st := b.s.Acks().State(mesh.TypeListener, b.now, b.s.View()); st.State != ack.Fresh || st.Behind > 0 {
+		t.Errorf("%s, behind %d, want fresh", st.State, st.Behind)
 	}
 }

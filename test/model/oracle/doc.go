@@ -10,7 +10,7 @@
 //	Node       one client: what it truly holds, what it wants, what it was sent and said
 //	Judge      compares what /audit says of a node with what is true
 //
-// What must hold (each line is checked by one function of judge.go or receive.go):
+// What must hold (each line is checked by one function of judge.go, receive.go or rest.go):
 //
 //	a node shown as fresh holds what is current, all of it
 //	whatever a node lacks is counted as behind, and by name; nothing else is, but what it has not acknowledged

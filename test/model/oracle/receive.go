@@ -24,7 +24,7 @@ func (n *Node) Receive(x *Response, late bool, at time.Time) []string {
 	if !late && s.heard {
 		wrong = append(n.untrue(x, r), n.needless(x, r, at)...)
 		if w := r.waiting(); w != nil && !n.mayOvertake(r) {
-			wrong = append(wrong, fmt.Sprintf("%s overtakes a response that waits for its answer, and nobody has asked", x.Type))
+			wrong = append(wrong, x.Type+" overtakes a response that waits for its answer, and nobody has asked")
 		}
 	}
 	r.responses = append(r.responses, x)
