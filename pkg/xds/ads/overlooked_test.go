@@ -2,6 +2,7 @@ package ads_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -68,5 +69,19 @@ func TestOwedWholeStateSettlesWhatWasRefused(t *testing.T) {
 	b.s.Request(ads.Request{Type: mesh.TypeListener, Names: []string{"missing", "*"}, Nonce: owed.Nonce}, b.now)
 	if st := b.s.Acks().State(mesh.TypeListener, b.now, b.s.View()); st.State != ack.Fresh || st.Behind > 0 {
 		t.Errorf("%s, behind %d, want fresh", st.State, st.Behind)
+	}
+}
+
+// A SotW client names what its wildcard covered: it lacks it for no shorter time than before.
+func TestNamingWhatWasLackingGivesNoMoreTime(t *testing.T) {
+	b := newBench(t, ads.Config{})
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 0)}})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Names: []string{"*"}}, b.now)
+	first := b.next()
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
+	b.now = b.now.Add(6 * time.Second)
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Names: []string{"A"}, Nonce: first.Nonce}, b.now)
+	if st := b.s.Acks().State(mesh.TypeEndpoint, b.now, b.s.View()); st.State != ack.Stale {
+		t.Errorf("%s, and A is lacking for 6 s; want %s", st.State, ack.Stale)
 	}
 }

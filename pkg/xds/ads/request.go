@@ -209,12 +209,12 @@ func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now ti
 			s.remove(r.Type, tr, name)
 		}
 	}
-	s.setWildcard(r.Type, tr, wild)
 	for _, name := range want {
 		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
 			tr.Ask(name, "", now)
 		}
 	}
+	s.setWildcard(r.Type, tr, wild) // last, so that what is named now is not forgotten, nor since when it is lacking
 }
 
 // overlook takes what a void request drops: if the client wants it back by the
