@@ -86,3 +86,15 @@ fuzz: ## run each fuzz test for FUZZTIME
 	@grep -rno --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' pkg internal test | sed 's/^\(.*\)\/[^/]*:[0-9]*:func \(.*\)$$/\1 \2/' | \
 	while read -r package target; do \
 		echo "$$package $$target"; $(GO) test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+
+PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+
+.PHONY: proto
+proto: ## generate the Go code of our .proto files (needs python3; CONTRIBUTING.md)
+	@mkdir -p bin/protoc
+	@test -x bin/protoc/venv/bin/python || { python3 -m venv bin/protoc/venv && bin/protoc/venv/bin/pip install -q grpcio-tools==1.76.0; }
+	@GOBIN=$(CURDIR)/bin/protoc $(GO) install $(PROTOC_GEN_GO)
+	@GOBIN=$(CURDIR)/bin/protoc $(GO) install $(PROTOC_GEN_GO_GRPC)
+	PATH="$(CURDIR)/bin/protoc:$$PATH" bin/protoc/venv/bin/python -m grpc_tools.protoc -I . --go_out=. --go_opt=paths=source_relative \
+		--go-grpc_out=. --go-grpc_opt=paths=source_relative $$(git ls-files '*.proto')

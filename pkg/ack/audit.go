@@ -39,8 +39,12 @@ type ServerStatus struct {
 	// SourceLagSeconds is 0 while the source is reached, and otherwise how long it has not been.
 	SourceLagSeconds float64 `json:"sourceLagSeconds"`
 	// SourceReason says why the source is not synced or not reached.
-	SourceReason string         `json:"sourceReason,omitempty"`
-	Problems     []mesh.Problem `json:"problems"`
+	SourceReason string `json:"sourceReason,omitempty"`
+	// AckTimeoutSeconds is the deadline for a node, and for a replica.
+	AckTimeoutSeconds float64 `json:"ackTimeoutSeconds,omitzero"`
+	// Digests are for the comparison of replicas, sorted by type URL.
+	Digests  []Digest       `json:"digests,omitempty"`
+	Problems []mesh.Problem `json:"problems"`
 }
 
 // Summary counts nodes by state; Nodes is the sum of the others.

@@ -106,7 +106,7 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 		case e.phase == sent && e.nonce == nonce:
 			t.clear(c.Name, e)
 		case e.nonce == nonce: // due again meanwhile
-			e.held, e.unsure = c.Version, false
+			e.held, e.unsure, e.told = c.Version, false, false
 			t.exceptions[c.Name] = e
 		}
 	}

@@ -49,6 +49,9 @@ type exception struct {
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
+	// told: the client has something from before this stream, of which nothing
+	// but its own word (held) is known, or not even that ("").
+	told bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
 	// want is what was sent or refused; "" for a removal.
@@ -110,7 +113,7 @@ func (t *Tracker) Remove(name mesh.Name) (removed bool) {
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at, unsure: held == ""}
+		e = exception{held: held, since: at, unsure: held == "", told: true}
 	}
 	e.asked = true
 	t.setDue(name, e, known)

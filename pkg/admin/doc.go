@@ -7,6 +7,9 @@
 //	GET  /metrics                        Prometheus
 //	GET  /audit[?node=]                  ack.Audit; a node that is not known gives an audit without nodes
 //	GET  /resources?type=[&name=][&node=]  what the store holds, of one type; &node= as that node sees it
+//	GET  /versions?type=                 the versions that resources have and had, to compare replicas
+//	GET  /drain?endpoint=                200 once nobody uses it, 504 at the timeout; the body says who does
+//	     or ?namespace=&pod=  [&timeout=30s]
 //	POST /resync[?node=][&name=]         send again
 //	GET  /debug/pprof/                   only where it is switched on
 //	GET  /[?node=][&refresh=SECONDS]     the web page

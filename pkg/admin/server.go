@@ -79,11 +79,13 @@ type Resource struct {
 
 // Config is what a Server shows. All interfaces and Gatherer must be set.
 type Config struct {
-	Auditor  Auditor
-	Store    Store
-	Resyncer Resyncer
-	Statuser Statuser
-	Gatherer prometheus.Gatherer
+	Auditor   Auditor
+	Store     Store
+	Resyncer  Resyncer
+	Statuser  Statuser
+	Drainer   Drainer
+	Versioner Versioner
+	Gatherer  prometheus.Gatherer
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// Logger may be nil: nothing is logged.
@@ -121,6 +123,8 @@ func New(cfg Config) *Server {
 	mux.Handle("/readyz", s.plain(get, s.readyz))
 	mux.Handle("/audit", s.plain(get, s.audit))
 	mux.Handle("/resources", s.plain(get, s.resources))
+	mux.Handle("/versions", s.plain(get, s.versions))
+	mux.Handle("/drain", s.patient(get, MaxDrain+askTimeout, s.drain))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})
 	mux.Handle("/metrics", s.plain(get, metrics.ServeHTTP))
@@ -181,6 +185,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // plain is what all handlers but the profiles share: the methods they take (nil
 // for all), deadlines, and no caching.
 func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
+	return s.patient(methods, askTimeout, h)
+}
+
+// patient is plain with another time for what an answer is made of.
+func (s *Server) patient(methods []string, patience time.Duration, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -190,10 +199,10 @@ func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
 			return
 		}
 		// A writer that knows no deadlines is a test's.
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience + writeTimeout - askTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			s.log.Debug("no write deadline", "err", err)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		h(w, r.WithContext(ctx))
 	})

@@ -131,7 +131,7 @@ func dataplaneTable(c *Dataplane) *table {
 	text(t, &c.AdminAddress, "admin-address", "address", "serve the admin side (HTTP) here", listenAddress)
 	text(t, &c.OutboundAddress, "outbound-address", "address", "take outbound requests here, and pick the cluster by authority", listenAddress)
 	text(t, &c.InboundAddress, "inbound-address", "address", "take inbound traffic here; empty is off (not served yet)", optional(listenAddress))
-	text(t, &c.HealthAddress, "health-address", "address", "serve /ready for kubelet here; empty is off", optional(listenAddress))
+	text(t, &c.HealthAddress, "health-address", "address", "serve /ready and /drain for kubelet here; empty is off", optional(listenAddress))
 	list(t, &c.Listen, "listen", "ADDRESS=CLUSTER[,tcp|http]", "take traffic for one cluster here (repeatable)",
 		strings.Fields, parseListen, Listen.String)
 	path(t, &c.StateDir, "state-dir", "directory", "keep the last good configuration here, for a start without a control plane", makeableDirectory)

@@ -19,7 +19,9 @@ func (s *Server) Audit(ctx context.Context, node mesh.NodeID) (ack.Audit, error)
 	if err != nil {
 		return ack.Audit{}, fmt.Errorf("ask the streams: %w", err)
 	}
-	return ack.Audit{Server: s.Status().ServerStatus, Time: time.Now(), Summary: ack.Summarize(nodes), Nodes: nodes}, nil
+	server := s.Status().ServerStatus
+	server.AckTimeoutSeconds, server.Digests = s.cfg.Policy.AckTimeout.Seconds(), s.digests()
+	return ack.Audit{Server: server, Time: time.Now(), Summary: ack.Summarize(nodes), Nodes: nodes}, nil
 }
 
 // Status implements admin.Statuser.

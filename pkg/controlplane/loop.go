@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
 	"github.com/freshmesh/freshmesh/pkg/translate"
@@ -22,6 +23,10 @@ type loop struct {
 	asks    chan func()
 	// onSync is called once, when what the sources held at the start is published.
 	onSync func()
+	// places and uses are told of every object and of every update before it is published; published then gets a token.
+	places    *drain.Places
+	uses      *drain.History
+	published chan struct{}
 
 	// owned by run
 	translator *translate.Translator
@@ -65,6 +70,7 @@ func (l *loop) apply(b batch) bool {
 	begin := time.Now()
 	l.metrics.sourceDelay(b.changes, begin)
 	before := l.translator.Translations()
+	l.notePlaces(b.changes, begin)
 	update := l.translator.Apply(b.changes)
 	now := time.Now()
 	l.metrics.translateDelay.Observe(now.Sub(begin).Seconds())
@@ -76,16 +82,32 @@ func (l *loop) apply(b batch) bool {
 		l.onSync()
 	}
 	l.noteProblems()
+	select {
+	case l.published <- struct{}{}:
+	default: // whoever waits looks at everything anyway
+	}
 	return published
 }
 
 func (l *loop) publish(u mesh.Update, at time.Time) bool {
+	l.uses.Note(u, l.store.Snapshot().Generation()+1, at)
 	snap, published := l.store.Publish(u, at)
 	if published {
 		l.metrics.generation.Set(float64(snap.Generation()))
 		l.log.Debug("published", "generation", snap.Generation(), "put", len(u.Put), "removed", len(u.Remove))
 	}
 	return published
+}
+
+// notePlaces passes on where pods are, and wakes those who wait for that.
+func (l *loop) notePlaces(changes []translate.Change, now time.Time) {
+	for _, c := range changes {
+		if c.Put != nil {
+			l.places.Put(c.Put, now)
+		} else {
+			l.places.Delete(c.Delete, now)
+		}
+	}
 }
 
 // noteProblems shows the problems of translation and of merging and logs each new one once.

@@ -56,6 +56,7 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	store   *snapshot.Store
+	drains  *drains
 	// done ends the load reports when the server stops.
 	done chan struct{}
 }
@@ -64,6 +65,7 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{cfg: c, store: snapshot.New(snapshot.Config{}), done: make(chan struct{})}
 	propagation := xds.Propagation()
+	s.drains = newDrains(s)
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
 		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
 	s.xds = xds.New(xds.Config{
@@ -71,12 +73,14 @@ func New(c Config) *Server {
 		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
 		Logger: c.Logger.Named("xds"), Registerer: c.Registry, Propagation: propagation,
 	})
+	s.loop.published = s.drains.published
+	s.loop.places, s.loop.uses = s.drains.places, s.drains.history
 	s.refresh = refresh.New(refresh.Config{
 		Nodes: nodes{s.xds}, Services: s.loop, Reader: c.Source, Reconciler: s.loop,
 		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
-		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
+		Auditor: s, Store: s, Resyncer: s, Statuser: s, Drainer: s, Versioner: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
 	s.grpc, s.health = newGRPC(c), health.NewServer()
@@ -107,6 +111,7 @@ func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listene
 	}
 	g.Go(func() error { return s.loop.run(ctx) })
 	g.Go(func() error { return s.refresh.Run(ctx) })
+	g.Go(func() error { return s.drains.run(ctx) })
 	g.Go(func() error { return s.admin.Serve(ctx, adminListener) })
 	g.Go(func() error {
 		if err := s.grpc.Serve(xdsListener); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/barrier"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
@@ -163,6 +164,9 @@ func (p *Proxy) listenAdmin() error {
 		NodeID: string(p.cfg.NodeID), Version: p.cfg.Version, StartedAt: time.Now(), Discovery: p.discovery, Endpoints: p.set,
 		Listeners: p.listeners, Gatherer: p.cfg.Registry, Logger: p.log, State: p.State, Drain: p.Drain,
 		FailHealth: p.unhealthy.Store, Quit: p.Quit,
+		Barrier: barrier.New(barrier.Config{
+			Servers: p.cfg.XDSAddresses, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, NodeID: string(p.cfg.NodeID),
+		}),
 	}
 	for _, s := range []struct {
 		name, address string

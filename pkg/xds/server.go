@@ -51,6 +51,9 @@ type Server struct {
 	instance string
 	draining chan struct{}
 	drain    sync.Once
+	// stirred holds a token while there is something new to look at (drain.go).
+	stirred    chan struct{}
+	departures departures
 	// atomic
 	streams atomic.Uint64
 }
@@ -63,7 +66,7 @@ func New(c Config) *Server {
 	c.MaxNodeBytes = cmp.Or(c.MaxNodeBytes, 64<<10)
 	s := &Server{
 		cfg: c, register: newRegister(), instance: rand.Text()[:8],
-		draining: make(chan struct{}),
+		draining: make(chan struct{}), stirred: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(c.Registerer, c.Propagation, s)
 	return s

@@ -220,6 +220,7 @@ func (sn *session) request(r ads.Request) error {
 	if err := check(r); err != nil {
 		return err
 	}
+	defer sn.server.stir()
 	now := time.Now()
 	out := sn.core.Request(r, now)
 	for _, c := range sn.core.TakeInterest() {
@@ -302,7 +303,9 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		sn.log.Info("stream closed", "reason", text)
 	}
 	sn.server.register.remove(sn, reason != "")
+	sn.server.departures.add(sn, time.Now())
 	close(sn.done)
+	sn.server.stir()
 }
 
 // report is the session's part of the audit.

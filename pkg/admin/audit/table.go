@@ -25,6 +25,7 @@ func table(o Options, m Merged) string {
 		b.WriteString("\n")
 		writeRows(&b, nodeRows(o, m), o.Colour)
 	}
+	writeDisagreements(&b, o, m)
 	writeEnvoys(&b, o, m)
 	writeProblems(&b, m)
 	return b.String()
