@@ -1,6 +1,7 @@
 package ads_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,5 +84,34 @@ func TestNamingWhatWasLackingGivesNoMoreTime(t *testing.T) {
 	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Names: []string{"A"}, Nonce: first.Nonce}, b.now)
 	if st := b.s.Acks().State(mesh.TypeEndpoint, b.now, b.s.View()); st.State != ack.Stale {
 		t.Errorf("%s, and A is lacking for 6 s; want %s", st.State, ack.Stale)
+	}
+}
+
+// A delta client drops a name while a response with it is on its way, the
+// resource is removed, and the client asks for all: it keeps what the response
+// brings, and must be told that it is gone.
+func TestWildcardCoversWhatIsOnItsWay(t *testing.T) {
+	remove := mesh.Update{Remove: []mesh.Removal{{ResourceName: mesh.ResourceName{Type: mesh.TypeEndpoint, Name: "A"}}}}
+	for name, ask := range map[string][]ads.Request{
+		"by name":  {{Subscribe: []string{"A"}}, {Unsubscribe: []string{"A"}}},
+		"wildcard": {{Subscribe: []string{"*"}}, {Unsubscribe: []string{"*"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, ads.Config{Delta: true})
+			b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 0)}})
+			ask[0].Type, ask[1].Type = mesh.TypeEndpoint, mesh.TypeEndpoint
+			b.s.Request(ask[0], b.now)
+			first := b.next()
+			b.publish(remove)
+			b.s.Request(ask[1], b.now)
+			b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"*"}}, b.now)
+			b.ack(first)
+			if _, current := b.s.Acks().HoldsCurrent(mesh.TypeEndpoint, mesh.Intern("A"), b.s.View()); current {
+				t.Error("its absence counts as held, and the client holds it")
+			}
+			if r := b.next(); r == nil || !slices.Equal(r.Removed, []string{"A"}) {
+				t.Errorf("%v is sent, want A removed", r)
+			}
+		})
 	}
 }

@@ -186,6 +186,11 @@ func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string,
 		}
 		tr.Ask(b.Name, s.heldIf(again || tr.Named(b.Name), t, b.Name), now)
 	}
+	for _, name := range tr.Forgotten() {
+		if s.view.Body(t, name) == nil {
+			tr.Ask(name, "", now) // it is on its way, and the client will keep it
+		}
+	}
 	if again {
 		tr.Hurry(true)
 	}
