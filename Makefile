@@ -15,7 +15,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults soak mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,15 @@ test: ## run every test, with the race detector where there is a C compiler
 	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
+
+HISTORIES   ?= 10000
+AGE         ?= 720h
+soak: ## HISTORIES random histories against the oracle, and AGE of a mesh's life; more than an hour
+	$(GO) test ./test/model -run TestHistories -count 1 -v -timeout 0 -histories $(HISTORIES)
+	$(GO) test ./test/age -run TestAge -count 1 -v -timeout 0 -age $(AGE)
+
+mutants: ## put deliberate defects into the code, one by one: the tests must find each
+	$(GO) run ./test/mutants
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane

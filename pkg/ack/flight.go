@@ -27,6 +27,21 @@ func (t *Tracker) Abandoned(name mesh.Name) bool {
 	return ok
 }
 
+// Forgotten gives the names that the response in flight carries and that are no
+// exceptions any more: the client may come to hold what nobody follows.
+func (t *Tracker) Forgotten() []mesh.Name {
+	if t.flight == nil {
+		return nil
+	}
+	var out []mesh.Name
+	for _, c := range t.flight.carried {
+		if !t.Lacks(c.Name) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
 // Carried is one name in a response: the version sent, or "" for a removal.
 type Carried struct {
 	Name    mesh.Name

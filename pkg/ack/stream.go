@@ -17,10 +17,17 @@ type Policy struct {
 	// Prompt is for a client that is known to acknowledge every type at once: then
 	// an ACK that stays away is a loss, of CDS and LDS too.
 	Prompt bool
+	// Extended is how long a response may go unanswered before the stream is ended,
+	// where that is more than AckTimeout: for a node that was reset again and again. It excuses no
+	// node in the audit.
+	Extended time.Duration
 }
 
 // Withholds tells whether this client may withhold the ACK of a type.
 func (p Policy) Withholds(t mesh.Type) bool { return !p.Prompt && Withholds(t) }
+
+// Patience is how long a response may go unanswered before the stream is ended.
+func (p Policy) Patience() time.Duration { return max(p.AckTimeout, p.Extended) }
 
 // Current is what a node should hold; a snapshot.View is one.
 type Current interface {
@@ -104,12 +111,12 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 }
 
 // Overdue gives the first type whose response went unanswered for longer than
-// the ack timeout, or false. A withheld ACK is not overdue while another type
+// the policy's patience, or false. A withheld ACK is not overdue while another type
 // of the stream is being confirmed.
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.AckTimeout {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() {
 			continue
 		}
 		if s.Policy.Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {

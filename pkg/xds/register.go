@@ -157,8 +157,8 @@ func (r *register) expire(now time.Time) {
 	}
 }
 
-// policy gives a node that was reset again and again more time: twice as much
-// after the second reset in a row, and after each one that follows.
+// policy gives a node that was reset again and again more time before the next
+// reset: twice as much after the second in a row, and after each one that follows.
 func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
 	if rec == nil || rec.streak == 0 || time.Since(rec.resetAt) > keepDisconnected {
 		return p
 	}
-	p.AckTimeout *= time.Duration(min(1<<min(rec.streak-1, 8), maxPatience))
+	p.Extended = p.AckTimeout * time.Duration(min(1<<min(rec.streak-1, 8), maxPatience))
 	return p
 }
 

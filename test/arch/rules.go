@@ -59,6 +59,7 @@ var rules = []rule{
 	{path: "internal/kubetest"},
 	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},
+	{path: "test/model/oracle", pure: true},
 	{path: "test/...", may: []string{"pkg/...", "internal/...", "cmd/...", "test/..."}},
 }
 

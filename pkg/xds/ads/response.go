@@ -253,10 +253,12 @@ func (s *Stream) partial(t mesh.Type, _ *ack.Tracker) (content, bool) {
 	return content{}, !s.whole(t)
 }
 
-// nothingNew gives a response for a client that lacks nothing.
+// nothingNew gives a response for a client that lacks nothing but what it
+// refused, which a whole state settles, too.
 func (s *Stream) nothingNew(t mesh.Type, tr *ack.Tracker) content {
+	var c content
 	if s.whole(t) {
-		return content{resources: s.subscribed(t, tr)}
+		s.makeWhole(t, tr, &c, true)
 	}
-	return content{}
+	return c
 }

@@ -235,7 +235,7 @@ func (s *Stream) judge(now time.Time) CloseReason {
 	switch {
 	case now.Before(s.mercy):
 		return ""
-	case !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.AckTimeout:
+	case !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.Patience():
 		return CloseSendBlocked
 	}
 	if _, overdue := s.acks.Overdue(now); overdue {
@@ -276,11 +276,11 @@ func (s *Stream) lastHeard() time.Time {
 func (s *Stream) Deadline(now time.Time) time.Time {
 	next := s.nextProbe()
 	if !s.handed.IsZero() {
-		next = earlier(next, s.handed.Add(s.cfg.Policy.AckTimeout))
+		next = earlier(next, s.handed.Add(s.cfg.Policy.Patience()))
 	}
 	for t := range s.types {
 		if since, _, ok := s.acks.Type(t).InFlight(); ok {
-			next = earlier(next, since.Add(s.cfg.Policy.AckTimeout))
+			next = earlier(next, since.Add(s.cfg.Policy.Patience()))
 		}
 	}
 	// A withheld ACK, or a probe that cannot be sent now, is looked at again later.
