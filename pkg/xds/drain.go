@@ -198,7 +198,9 @@ func (l look) hold(u drain.Use, h ack.Holding) drain.Hold {
 	case h.Latest:
 		out.Past = h.AsOf >= u.Clean
 	default:
-		out.Past = l.view.CurrentAfter(u.Resource.Type, u.Name, h.Version, u.Clean)
+		// A form that came again after the end may be held from before it. It is one
+		// thing to run it, and another to have been sent what came between.
+		out.Past = l.view.CurrentAfter(u.Resource.Type, u.Name, h.Version, u.Clean) && (!h.Unsure || h.Since.After(u.Since))
 	}
 	return out
 }

@@ -165,3 +165,40 @@ func TestDrainsHeldFromElsewhere(t *testing.T) {
 		r.want("acknowledged", "")
 	})
 }
+
+// TestDrainsFlap: a form that is taken back is like the one before it, which
+// the node acknowledged; in between it was sent the other, and may run that.
+func TestDrainsFlap(t *testing.T) {
+	for _, protocol := range []xdstest.Protocol{xdstest.Delta, xdstest.SotW} {
+		inBubble(t, func(t *testing.T) {
+			r := newDrainRig(t)
+			form := func(usable bool) {
+				t.Helper()
+				time.Sleep(time.Second) // bubble time
+				r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", usable)))
+			}
+			form(false)
+			s := r.open(protocol, "n")
+			s.Subscribe(mesh.TypeEndpoint, "c")
+			s.Ack(s.Expect())
+			s.Silent()
+			form(true)
+			listed := s.Expect()
+			form(false)
+			r.want("the form that lists it is sent and not answered", "pending n c")
+			s.Ack(listed)
+			over := s.Expect()
+			r.want("now it holds that form", "pending n c")
+			s.Ack(over)
+			s.Silent()
+			r.want("and now the last one", "")
+
+			form(true)
+			s.Expect()
+			form(false)
+			s.Close()
+			time.Sleep(time.Second) // bubble time
+			r.want("left with the form that lists it", "disconnected n c")
+		})
+	}
+}
