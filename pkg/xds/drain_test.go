@@ -202,3 +202,44 @@ func TestDrainsFlap(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainsForgotten: a client comes with a form that was current here once, and
+// listed what the History has forgotten since.
+func TestDrainsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newDrainRig(t)
+		r.history = drain.NewHistory(time.Now(), 1)
+		old := put(t, mesh.TypeEndpoint, "c", assignmentOf("c", true))
+		r.publish(old)
+		r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", false)))
+		r.publish(put(t, mesh.TypeEndpoint, "d", assignmentOf("d", true)))
+		time.Sleep(time.Second) // bubble time
+		r.publish(put(t, mesh.TypeEndpoint, "d", assignmentOf("d", false)))
+		time.Sleep(time.Second) // bubble time
+		s := r.open(xdstest.Delta, "n")
+		s.Send(xdstest.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"c"}, Initial: map[string]string{"c": string(mesh.VersionOf(old.Put[0].Body))}})
+		s.Expect()
+		r.want("it has the form that lists it", "pending n c")
+	})
+}
+
+// TestDrainsRemovedAndBack: in the state of the world nobody is told that an
+// assignment is gone. Who left with it has it still, also when there is one of that name again.
+func TestDrainsRemovedAndBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newDrainRig(t)
+		r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", true)))
+		s := r.open(xdstest.SotW, "n")
+		s.Subscribe(mesh.TypeEndpoint, "c")
+		s.Ack(s.Expect())
+		s.Silent()
+		r.publish(remove(mesh.TypeEndpoint, "c"))
+		s.Silent()
+		r.want("gone", "pending n c")
+		s.Close()
+		time.Sleep(time.Second) // bubble time
+		r.want("left", "disconnected n c")
+		r.publish(put(t, mesh.TypeEndpoint, "c", &endpointv3.ClusterLoadAssignment{ClusterName: "c"}))
+		r.want("there is an empty one now", "disconnected n c")
+	})
+}
