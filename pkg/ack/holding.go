@@ -17,6 +17,9 @@ type Holding struct {
 	// Version is what it acknowledged last. Forms that were sent since may be in
 	// force as well, but none that is older. "" where that is not known, or nothing.
 	Version mesh.Version
+	// Unsure: such forms were sent, so Version need not be what is in force, even
+	// where it is current again.
+	Unsure bool
 	// Told: what it has from before this stream is not known but by its own
 	// word (Version), or not at all ("").
 	Told bool
@@ -46,7 +49,7 @@ func (s *Stream) holding(tr *Tracker, e exception, lacks bool, now time.Time, ve
 		out.Latest, out.State, out.Version = true, Fresh, version
 		return out
 	}
-	out.Version, out.Told, out.Since = e.held, e.told, e.since
+	out.Version, out.Unsure, out.Told, out.Since = e.held, e.unsure, e.told, e.since
 	confirmed := s.ConfirmedAt
 	if confirmed.IsZero() {
 		confirmed = s.ConnectedAt

@@ -165,6 +165,11 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 		f := &facts[i]
 		f.Streams, f.Doubts = streams[i], doubts(now, complete, lost)
 		report, change := drain.Decide(*f)
+		if report.Drained && d.changed(a.target, f.Endpoints, recalls[i], now) {
+			f.Doubts = append(f.Doubts, drain.Wait{Reason: drain.Unanswered, Detail: "where it is used changed while the streams were asked"})
+			report, _ = drain.Decide(*f)
+			change = d.last
+		}
 		if report.Drained || !now.Before(a.deadline) {
 			a.answer <- report
 			continue
@@ -178,6 +183,13 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 	clear(d.waiting[len(still):])
 	d.waiting = still
 	return next
+}
+
+// changed tells whether what the streams were asked about is no longer all that
+// was to be asked: they may have got a form meanwhile that lists the endpoint anew.
+func (d *drains) changed(target drain.Target, endpoints []drain.Endpoint, recall drain.Recall, now time.Time) bool {
+	again, recalled := d.facts(target, now)
+	return !slices.Equal(again.Endpoints, endpoints) || !slices.Equal(recalled.Uses, recall.Uses)
 }
 
 // facts are what is known without the streams.

@@ -31,6 +31,8 @@ type client struct {
 	// asked are those that it has subscribed to on this stream.
 	asked  map[string]bool
 	unread []*xdstest.Response
+	// refused: the responses that it will refuse; the others it applied when they arrived, long before it says so.
+	refused map[*xdstest.Response]bool
 }
 
 type form struct {
@@ -74,12 +76,22 @@ func (c *client) subscribe(name string, withVersion bool) {
 // last response, and so acknowledges it; it comes after the answer.
 func (c *client) ready() bool { return c.protocol == xdstest.Delta || len(c.unread) == 0 }
 
-func (c *client) answer(t *testing.T, refuse bool) {
-	t.Helper()
+func (c *client) answer() {
 	r := c.unread[0]
 	c.unread = c.unread[1:]
-	if refuse {
+	if c.refused[r] {
 		c.stream.Nack(r, "no")
+		return
+	}
+	c.stream.Ack(r)
+}
+
+// take takes what has arrived.
+func (c *client) take(t *testing.T, r *xdstest.Response, refuse bool) {
+	t.Helper()
+	c.unread = append(c.unread, r)
+	if refuse {
+		c.refused[r] = true
 		return
 	}
 	for _, received := range r.Resources {
@@ -92,7 +104,6 @@ func (c *client) answer(t *testing.T, refuse bool) {
 			c.wants[name] = nil
 		}
 	}
-	c.stream.Ack(r)
 }
 
 // uses tells whether requests of the process may go to an address.
@@ -116,6 +127,10 @@ type drainModel struct {
 	source  *objects
 	plane   plane
 	clients []*client
+	// now and before: service → the endpoints that it has, and had before.
+	now, before map[string][]at
+	// over: nothing is refused any more.
+	over bool
 }
 
 func (m *drainModel) step() {
@@ -149,7 +164,7 @@ func (m *drainModel) step() {
 		}
 	default:
 		if len(c.unread) > 0 && c.stream.Ended() == nil {
-			c.answer(m.t, m.random.IntN(6) == 0)
+			c.answer()
 		}
 	}
 	m.listen()
@@ -169,6 +184,10 @@ func (m *drainModel) change() {
 			endpoints = append(endpoints, at{fmt.Sprint("p", i), fmt.Sprint("10.0.0.", i), n == 2})
 		}
 	}
+	if m.random.IntN(3) == 0 {
+		endpoints = m.before[service] // a change is taken back
+	}
+	m.before[service], m.now[service] = m.now[service], endpoints
 	m.source.put(serviceOf(service), sliceOf(service, endpoints...))
 }
 
@@ -179,7 +198,9 @@ func (m *drainModel) listen() {
 		if c.stream == nil {
 			continue
 		}
-		c.unread = append(c.unread, c.stream.Arrived()...)
+		for _, r := range c.stream.Arrived() {
+			c.take(m.t, r, !m.over && m.random.IntN(6) == 0)
+		}
 		if c.stream.Ended() != nil {
 			c.stream, c.leftAt, c.unread = nil, time.Now(), nil
 		}
@@ -215,10 +236,10 @@ func TestDrainAgainstTheTruth(t *testing.T) {
 	drained := 0
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
-			m := &drainModel{t: t, random: rand.New(rand.NewPCG(seed, 1)), source: newObjects()}
+			m := &drainModel{t: t, random: rand.New(rand.NewPCG(seed, 1)), source: newObjects(), now: map[string][]at{}, before: map[string][]at{}}
 			m.plane = startPlane(t, m.source)
 			for i := range 3 {
-				m.clients = append(m.clients, &client{id: fmt.Sprint("n", i), protocol: []xdstest.Protocol{xdstest.Delta, xdstest.SotW}[i%2], wants: map[string]*form{}})
+				m.clients = append(m.clients, &client{id: fmt.Sprint("n", i), protocol: []xdstest.Protocol{xdstest.Delta, xdstest.SotW}[i%2], wants: map[string]*form{}, refused: map[*xdstest.Response]bool{}})
 			}
 			m.change()
 			time.Sleep(drain.Grace) // bubble time
@@ -236,6 +257,7 @@ func TestDrainAgainstTheTruth(t *testing.T) {
 
 // finish lets everybody take the newest, and the endpoints go.
 func (m *drainModel) finish() {
+	m.over = true
 	for _, service := range modelClusters {
 		// What is new is sent also to who refused what was before.
 		m.source.put(serviceOf(service), sliceOf(service, at{pod: "last", ip: "10.0.0.9"}))
@@ -243,7 +265,7 @@ func (m *drainModel) finish() {
 	for m.listen(); slices.ContainsFunc(m.clients, func(c *client) bool { return len(c.unread) > 0 }); m.listen() {
 		for _, c := range m.clients {
 			for len(c.unread) > 0 && c.stream != nil {
-				c.answer(m.t, false)
+				c.answer()
 			}
 		}
 	}

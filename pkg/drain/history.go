@@ -35,9 +35,11 @@ type History struct {
 	uses map[netip.Addr][]Use
 	// past are the uses that are over, oldest first, and those of them that began anew.
 	past []Use
-	// horizon is until when nothing is remembered.
-	horizon time.Time
-	inline  bool
+	// horizon is until when nothing is remembered, forgotten until which generation
+	// a form may have listed what is forgotten.
+	horizon   time.Time
+	forgotten mesh.Generation
+	inline    bool
 }
 
 // NewHistory begins at start, with nothing before it. limit bounds the uses
@@ -135,7 +137,7 @@ func (h *History) trim() {
 	for len(h.past) > h.limit {
 		oldest := h.past[0]
 		h.past = h.past[1:]
-		h.horizon = oldest.Since
+		h.horizon, h.forgotten = oldest.Since, oldest.Clean
 		ip := oldest.Endpoint.Addr()
 		if i, ok := h.find(oldest); ok && h.uses[ip][i].Clean == oldest.Clean {
 			h.uses[ip] = slices.Delete(h.uses[ip], i, i+1)
@@ -151,6 +153,8 @@ type Recall struct {
 	Uses []Use
 	// Horizon: what a node holds from that time or before may list any endpoint.
 	Horizon time.Time
+	// Forgotten: so may a form that was not current at this generation or later.
+	Forgotten mesh.Generation
 	// Inline: there are, or were, clusters with endpoints inside them.
 	Inline bool
 }
@@ -159,7 +163,7 @@ type Recall struct {
 func (h *History) Recall(of []Endpoint) Recall {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := Recall{Horizon: h.horizon, Inline: h.inline}
+	out := Recall{Horizon: h.horizon, Forgotten: h.forgotten, Inline: h.inline}
 	for _, e := range of {
 		for _, u := range h.uses[e.Address] {
 			if e.Port == 0 || e.Port == u.Endpoint.Port() {

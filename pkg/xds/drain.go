@@ -139,7 +139,8 @@ type look struct {
 // those are never known to be held.
 func (l look) holding(t mesh.Type, name mesh.Name) ack.Holding {
 	h := l.acks.Holding(t, name, l.now, l.view)
-	if h.Subscribed && !l.core.TellsAbsence(t) && (l.view.Body(t, name) == nil || !h.Latest && h.Version == "") {
+	absent := l.view.Body(t, name) == nil || l.core.View().Body(t, name) == nil // the same, but for who has left
+	if h.Subscribed && !l.core.TellsAbsence(t) && (absent || !h.Latest && h.Version == "") {
 		h.Latest, h.Told, h.State, h.Version = false, true, ack.Pending, ""
 		h.Reason = "subscribed to what does not exist, and its variant of the protocol cannot say so"
 	}
@@ -167,7 +168,7 @@ func (l look) claims(r drain.Recall, out *drain.Stream) {
 		for name, h := range l.acks.Lagging(t, l.now, l.view) {
 			c := claimOf(mesh.ResourceName{Type: t, Name: name}, h)
 			claimed := slices.ContainsFunc(out.Claims, func(o drain.Claim) bool { return o.Resource == c.Resource })
-			if !claimed && l.unknown(t, name, h, r.Horizon) {
+			if !claimed && l.unknown(t, name, h, r) {
 				c.Detail = "it is not known what it holds: " + c.Detail
 				out.Claims = append(out.Claims, c)
 				break // one is enough
@@ -198,7 +199,9 @@ func (l look) hold(u drain.Use, h ack.Holding) drain.Hold {
 	case h.Latest:
 		out.Past = h.AsOf >= u.Clean
 	default:
-		out.Past = l.view.CurrentAfter(u.Resource.Type, u.Name, h.Version, u.Clean)
+		// A form that came again after the end may be held from before it. It is one
+		// thing to run it, and another to have been sent what came between.
+		out.Past = l.view.CurrentAfter(u.Resource.Type, u.Name, h.Version, u.Clean) && (!h.Unsure || h.Since.After(u.Since))
 	}
 	return out
 }
@@ -215,14 +218,16 @@ func (l look) lists(u drain.Use) bool {
 
 // unknown tells whether what the node holds of a resource may be older than
 // what is remembered, so that it may list anything.
-func (l look) unknown(t mesh.Type, name string, h ack.Holding, horizon time.Time) bool {
+func (l look) unknown(t mesh.Type, name string, h ack.Holding, r drain.Recall) bool {
 	switch {
+	case (!h.Told || h.Unsure) && !h.Since.After(r.Horizon):
+		return true
 	case !h.Told:
-		return !h.Since.After(horizon)
+		return false
 	case h.Version == "":
 		return true
 	}
-	return !l.view.CurrentAfter(t, mesh.Intern(name), h.Version, 1)
+	return !l.view.CurrentAfter(t, mesh.Intern(name), h.Version, max(r.Forgotten, 1))
 }
 
 func claimOf(r mesh.ResourceName, h ack.Holding) drain.Claim {

@@ -165,3 +165,81 @@ func TestDrainsHeldFromElsewhere(t *testing.T) {
 		r.want("acknowledged", "")
 	})
 }
+
+// TestDrainsFlap: a form that is taken back is like the one before it, which
+// the node acknowledged; in between it was sent the other, and may run that.
+func TestDrainsFlap(t *testing.T) {
+	for _, protocol := range []xdstest.Protocol{xdstest.Delta, xdstest.SotW} {
+		inBubble(t, func(t *testing.T) {
+			r := newDrainRig(t)
+			form := func(usable bool) {
+				t.Helper()
+				time.Sleep(time.Second) // bubble time
+				r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", usable)))
+			}
+			form(false)
+			s := r.open(protocol, "n")
+			s.Subscribe(mesh.TypeEndpoint, "c")
+			s.Ack(s.Expect())
+			s.Silent()
+			form(true)
+			listed := s.Expect()
+			form(false)
+			r.want("the form that lists it is sent and not answered", "pending n c")
+			s.Ack(listed)
+			over := s.Expect()
+			r.want("now it holds that form", "pending n c")
+			s.Ack(over)
+			s.Silent()
+			r.want("and now the last one", "")
+
+			form(true)
+			s.Expect()
+			form(false)
+			s.Close()
+			time.Sleep(time.Second) // bubble time
+			r.want("left with the form that lists it", "disconnected n c")
+		})
+	}
+}
+
+// TestDrainsForgotten: a client comes with a form that was current here once, and
+// listed what the History has forgotten since.
+func TestDrainsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newDrainRig(t)
+		r.history = drain.NewHistory(time.Now(), 1)
+		old := put(t, mesh.TypeEndpoint, "c", assignmentOf("c", true))
+		r.publish(old)
+		r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", false)))
+		r.publish(put(t, mesh.TypeEndpoint, "d", assignmentOf("d", true)))
+		time.Sleep(time.Second) // bubble time
+		r.publish(put(t, mesh.TypeEndpoint, "d", assignmentOf("d", false)))
+		time.Sleep(time.Second) // bubble time
+		s := r.open(xdstest.Delta, "n")
+		s.Send(xdstest.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"c"}, Initial: map[string]string{"c": string(mesh.VersionOf(old.Put[0].Body))}})
+		s.Expect()
+		r.want("it has the form that lists it", "pending n c")
+	})
+}
+
+// TestDrainsRemovedAndBack: in the state of the world nobody is told that an
+// assignment is gone. Who left with it has it still, also when there is one of that name again.
+func TestDrainsRemovedAndBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newDrainRig(t)
+		r.publish(put(t, mesh.TypeEndpoint, "c", assignmentOf("c", true)))
+		s := r.open(xdstest.SotW, "n")
+		s.Subscribe(mesh.TypeEndpoint, "c")
+		s.Ack(s.Expect())
+		s.Silent()
+		r.publish(remove(mesh.TypeEndpoint, "c"))
+		s.Silent()
+		r.want("gone", "pending n c")
+		s.Close()
+		time.Sleep(time.Second) // bubble time
+		r.want("left", "disconnected n c")
+		r.publish(put(t, mesh.TypeEndpoint, "c", &endpointv3.ClusterLoadAssignment{ClusterName: "c"}))
+		r.want("there is an empty one now", "disconnected n c")
+	})
+}

@@ -104,10 +104,9 @@ func (r *register) note(id mesh.NodeID, at time.Time, reason string) {
 	}
 }
 
-// remove is called by the session's owner.
-func (r *register) remove(sn *session, reset bool) {
+// remove is called by the session's owner with its last report.
+func (r *register) remove(sn *session, last ack.Node, reset bool) {
 	now := time.Now()
-	last := sn.report(now)
 	last.State, last.Reason, last.Streams, last.DisconnectedAt = ack.Disconnected, "no stream since "+now.Format(time.TimeOnly), 0, &now
 	r.mu.Lock()
 	defer r.mu.Unlock()

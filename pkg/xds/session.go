@@ -230,8 +230,11 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		sn.record("disconnected", "", "", text)
 		sn.log.Info("stream closed", "reason", text)
 	}
-	sn.server.register.remove(sn, reason != "")
+	last := sn.report(time.Now())
+	// It must be found among those that left before it is not found among those
+	// that are there: who looks at both would miss it. Its core does not change from here on.
 	sn.server.departures.add(sn, time.Now())
+	sn.server.register.remove(sn, last, reason != "")
 	close(sn.done)
 	sn.server.stir()
 }
