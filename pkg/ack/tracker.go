@@ -119,6 +119,17 @@ func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	t.setDue(name, e, known)
 }
 
+// Lose makes a name due because the node may have thrown it away, whatever it
+// was known to hold.
+func (t *Tracker) Lose(name mesh.Name, at time.Time) {
+	e, known := t.exceptions[name]
+	if !known {
+		e.since = at
+	}
+	e.held, e.unsure, e.asked = "", true, true
+	t.setDue(name, e, known)
+}
+
 // Asked tells whether a name is due because the node asked for it.
 func (t *Tracker) Asked(name mesh.Name) bool { return t.exceptions[name].asked }
 
