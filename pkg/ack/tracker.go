@@ -52,7 +52,8 @@ type exception struct {
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
-	// told: the client has something from before this stream, of which nothing
+	// told: the client has something from before this stream, or kept what it may
+	// have thrown away, of which nothing
 	// but its own word (held) is known, or not even that ("").
 	told bool
 	// held is what the node has; "" for nothing.
@@ -147,6 +148,17 @@ func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 // while it subscribed to it. An ACK ends that, so a change is told of once: what
 // is sent again, or asked for, is none.
 func (t *Tracker) AwaitsChange(name mesh.Name) bool { return t.exceptions[name].changed }
+
+// Lose makes a name due because the node may have thrown it away, whatever it
+// was known to hold.
+func (t *Tracker) Lose(name mesh.Name, at time.Time) {
+	e, known := t.exceptions[name]
+	if !known {
+		e.since = at
+	}
+	e.held, e.unsure, e.told, e.asked = "", true, true, true
+	t.setDue(name, e, known)
+}
 
 // Hurry lets the due names go out although a response is in flight, which then
 // counts as lost and its nonce as old. heard tells that the node itself has
