@@ -175,7 +175,9 @@ func (m *model) store() {
 	m.truth.publish(u, m.now)
 	after := m.truth.store.Snapshot().Generation()
 	for n := range seen {
-		if m.truth.version(before, m.key, m.own, n) != m.truth.version(after, m.key, m.own, n) {
+		// A form that nobody has asked for counts as another when its maker changes.
+		shaped := m.truth.at[before][n].Shape != nil || m.truth.at[after][n].Shape != nil
+		if shaped || m.truth.version(before, m.key, m.own, n) != m.truth.version(after, m.key, m.own, n) {
 			m.check.changed(n)
 		}
 	}
