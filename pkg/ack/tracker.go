@@ -73,7 +73,7 @@ type exception struct {
 // behind. What it held is current again where a change was taken back: then only the
 // latest word is missing, and not what it did without meanwhile.
 func (e exception) behindSince(now mesh.Version) time.Time {
-	if e.held == now {
+	if e.held == now && (now != "" || !e.told) { // an unknown form is not the absence that is right now
 		return e.since.Add(e.changing)
 	}
 	return e.since
