@@ -71,9 +71,10 @@ type exception struct {
 
 // behindSince is when a node that may not hold the current version began to be
 // behind. What it held is current again where a change was taken back: then only the
-// latest word is missing, and not what it did without meanwhile.
-func (e exception) behindSince(now mesh.Version) time.Time {
-	if e.held == now && (now != "" || !e.told) { // an unknown form is not the absence that is right now
+// latest word is missing, and not what it did without meanwhile. Where the node is not
+// known to hold even nothing, absence is no such form.
+func (t *Tracker) behindSince(e exception, now mesh.Version) time.Time {
+	if e.held == now && (now != "" || !t.unproven) {
 		return e.since.Add(e.changing)
 	}
 	return e.since
