@@ -18,8 +18,8 @@ type Policy struct {
 	// an ACK that stays away is a loss, of CDS and LDS too.
 	Prompt bool
 	// Extended is how long a response may go unanswered before the stream is ended,
-	// where that is more than AckTimeout: for a node that was reset again and again. It excuses no
-	// node in the audit.
+	// where that is more than AckTimeout: for a node that was reset again and again.
+	// It excuses no node in the audit.
 	Extended time.Duration
 }
 

@@ -53,8 +53,8 @@ type exception struct {
 	// forms since, and which of them it took is not known.
 	unsure bool
 	// told: the client has something from before this stream, or kept what it may
-	// have thrown away, of which nothing
-	// but its own word (held) is known, or not even that ("").
+	// have thrown away, of which nothing but its own word (held) is known, or not
+	// even that ("").
 	told bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
