@@ -40,6 +40,10 @@ type Cluster struct {
 	// CloseOnEjection ends what is established on an endpoint when it is
 	// ejected, CloseOnOverload the newest requests when a limit was lowered below what is active.
 	CloseOnEjection, CloseOnOverload bool
+	// Alias is the cluster that this one stands for, when it is the address of a
+	// service; "" otherwise. Opaque ports carry no HTTP; Skip ones are not for a proxy.
+	Alias        string
+	Opaque, Skip bool
 	// Endpoints are in the order of the assignment, each key once.
 	Endpoints []mesh.Endpoint
 	// Versions of the two resources, as the control plane gave them.

@@ -148,4 +148,7 @@ func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
 	fields := c.GetMetadata().GetFilterMetadata()[metadataName].GetFields()
 	p.base.CloseOnEjection = fields["close_on_ejection"].GetBoolValue()
 	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
+	p.base.Opaque = fields["opaque"].GetBoolValue()
+	p.base.Skip = fields["skip"].GetBoolValue()
+	p.base.Alias = fields["alias"].GetStringValue()
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,8 @@ type HTTP struct {
 	Config
 	// Bound is the cluster of every request, whatever its authority; "" goes by authority.
 	Bound string
+	// Label is the metric label in place of the cluster's name; "" for the name.
+	Label string
 }
 
 // ServeHTTP relays one request.
@@ -133,7 +136,7 @@ func (x *exchange) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.cluster, x.label = cluster, name
+	x.cluster, x.label = cluster, cmp.Or(x.Label, name)
 	if cluster.ClosesEstablished() {
 		// A tunnel outlives the request's context, which ends with the client's writing side.
 		over, end := context.WithCancelCause(context.WithoutCancel(ctx))

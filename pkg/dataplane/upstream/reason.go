@@ -44,6 +44,17 @@ const (
 	BadAuthority       Reason = "bad_authority"
 	BodyTooLarge       Reason = "body_too_large"
 	BadBody            Reason = "bad_request_body"
+	UnknownDestination Reason = "unknown_destination"
+	Loop               Reason = "loop"
+	NotCaptured        Reason = "not_captured"
+	IdleTimeout        Reason = "idle_timeout"
+	ConnectionLimit    Reason = "connection_limit"
+	HeaderLimit        Reason = "header_limit"
+	HeaderTimeout      Reason = "header_timeout"
+	BodyTimeout        Reason = "body_timeout"
+	SlowReader         Reason = "slow_reader"
+	Overload           Reason = "overload"
+	BadProxyHeader     Reason = "bad_proxy_header"
 )
 
 // outcome is what a client is told for a reason.
@@ -86,6 +97,17 @@ var outcomes = map[Reason]outcome{
 	BadAuthority:       {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
 	BodyTooLarge:       {http.StatusRequestEntityTooLarge, "http_request_error", codes.ResourceExhausted},
 	BadBody:            {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
+	UnknownDestination: {http.StatusForbidden, "http_request_denied", codes.PermissionDenied},
+	Loop:               {http.StatusLoopDetected, "proxy_loop_detected", codes.Internal},
+	NotCaptured:        {http.StatusMisdirectedRequest, "destination_not_found", codes.Unimplemented},
+	IdleTimeout:        {http.StatusGatewayTimeout, "connection_read_timeout", codes.Unavailable},
+	ConnectionLimit:    {http.StatusServiceUnavailable, "proxy_internal_response", codes.Unavailable},
+	HeaderLimit:        {http.StatusRequestHeaderFieldsTooLarge, "http_request_error", codes.ResourceExhausted},
+	HeaderTimeout:      {http.StatusRequestTimeout, "http_request_error", codes.Unavailable},
+	BodyTimeout:        {http.StatusRequestTimeout, "http_request_error", codes.Unavailable},
+	SlowReader:         {499, "http_request_error", codes.Canceled},
+	Overload:           {http.StatusServiceUnavailable, "proxy_internal_response", codes.Unavailable},
+	BadProxyHeader:     {http.StatusBadRequest, "http_request_error", codes.InvalidArgument},
 }
 
 // internal is told for a reason that the table lacks: a bug of ours, said plainly.
