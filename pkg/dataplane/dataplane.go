@@ -15,6 +15,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 )
 
@@ -29,7 +30,11 @@ type Proxy struct {
 	// http carries traffic by HTTP, admin the admin and health addresses.
 	http, admin []*httpListener
 	tcp         []*tcpListener
-	listeners   []admin.Listener
+	captured    []*capturedListener
+	limits      *limits
+	// inbound holds the destinations on this host; nil without an inbound listener.
+	inbound   *endpoints.Set
+	listeners []admin.Listener
 
 	// quit and closeNow are what others ask of Run: to end, and to close the
 	// listeners. Each has room for one.
@@ -96,7 +101,10 @@ func (p *Proxy) assemble() error {
 type lateReporter struct{ *discovery.Client }
 
 func (p *Proxy) listen(shared proxy.Config) error {
-	if err := p.listenHTTP("outbound", p.cfg.OutboundAddress, &proxy.HTTP{Config: shared}); err != nil {
+	if err := p.limit(); err != nil {
+		return err
+	}
+	if err := p.listenCaptured(shared); err != nil {
 		return err
 	}
 	for _, l := range p.cfg.Listens {
@@ -111,7 +119,10 @@ func (p *Proxy) listen(shared proxy.Config) error {
 		if err != nil {
 			return err
 		}
-		p.tcp = append(p.tcp, &tcpListener{nl, &proxy.TCP{Config: shared, Cluster: l.Cluster}})
+		p.tcp = append(p.tcp, &tcpListener{
+			limit.Listen(nl, p.limits.connections),
+			&proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader, Idle: p.cfg.Limits.TCPIdle},
+		})
 		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
 	}
 	return p.listenAdmin()
@@ -122,6 +133,11 @@ func open(address, purpose string) (net.Listener, error) {
 	if err == nil {
 		return l, nil
 	}
+	return nil, openError(address, purpose, err)
+}
+
+// openError says on one line why an address cannot be listened on.
+func openError(address, purpose string, err error) error {
 	// Of "listen tcp ADDRESS: bind: address already in use" the end is news.
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
@@ -132,7 +148,7 @@ func open(address, purpose string) (net.Listener, error) {
 	if bad, ok := errors.AsType[*net.AddrError](err); ok {
 		err = errors.New(bad.Err)
 	}
-	return nil, fmt.Errorf("%s address %s: %w", purpose, address, err)
+	return fmt.Errorf("%s address %s: %w", purpose, address, err)
 }
 
 func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
@@ -147,13 +163,7 @@ func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
 	if err != nil {
 		return err
 	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	p.http = append(p.http, &httpListener{name, l, &http.Server{
-		Handler: h, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: p.stdLog(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
-	}})
+	p.serveHTTP(name, limit.Listen(l, p.limits.connections), h)
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
 	return nil
 }
@@ -191,9 +201,7 @@ func (p *Proxy) Close() {
 	for _, l := range p.admin {
 		_ = l.listener.Close()
 	}
-	if p.set != nil {
-		p.set.Close()
-	}
+	p.closeSets()
 }
 
 // Addresses gives where the proxy listens, by name: "outbound", "admin",

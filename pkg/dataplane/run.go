@@ -34,6 +34,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, l := range p.tcp {
 		group.Go(func() error { return l.relay.Serve(failed, l.listener) })
 	}
+	for _, l := range p.captured {
+		group.Go(func() error { return l.captured.Serve(failed, l.listener) })
+	}
+	group.Go(func() error {
+		p.limits.memory.Run(failed)
+		return nil
+	})
 	group.Go(func() error {
 		if err := p.discovery.Run(failed); err != nil && failed.Err() == nil {
 			return fmt.Errorf("discovery: %w", err)
@@ -50,7 +57,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.log.Info("listening", "name", l.Name, "address", l.Address, "protocol", l.Protocol)
 	}
 	err := group.Wait()
-	p.set.Close()
+	p.closeSets()
 	return err
 }
 
@@ -97,6 +104,9 @@ func (p *Proxy) wind(failed context.Context) {
 // closeListeners stops accepting traffic; the admin side stays.
 func (p *Proxy) closeListeners() {
 	for _, l := range p.tcp {
+		_ = l.listener.Close()
+	}
+	for _, l := range p.captured {
 		_ = l.listener.Close()
 	}
 	for _, l := range p.http {

@@ -29,6 +29,8 @@ type settings struct {
 	outlier        *outlier
 	retry          *retry
 	opaque, skip   map[uint16]bool
+	// proxyProtocol are opaque ports whose servers want a PROXY header, version 2.
+	proxyProtocol map[uint16]bool
 	// drain is 0 when not said.
 	drain time.Duration
 }
@@ -109,6 +111,10 @@ var annotations = map[string]setting{
 	},
 	"opaque-ports": func(s *settings, svc *mesh.Service, text string) (err error) {
 		s.opaque, err = portSet(svc, text)
+		return err
+	},
+	"proxy-protocol": func(s *settings, svc *mesh.Service, text string) (err error) {
+		s.proxyProtocol, err = portSet(svc, text)
 		return err
 	},
 	"skip-ports": func(s *settings, svc *mesh.Service, text string) (err error) {

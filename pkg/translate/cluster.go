@@ -211,6 +211,9 @@ func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	if s.skip[port] {
 		fields["skip"] = structpb.NewBoolValue(true)
 	}
+	if s.proxyProtocol[port] {
+		fields["proxy_protocol"] = structpb.NewBoolValue(true)
+	}
 	if s.drain > 0 {
 		fields["drain"] = structpb.NewStringValue(s.drain.String())
 	}

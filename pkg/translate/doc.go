@@ -31,6 +31,19 @@
 // authority as our data plane does. The table is put together from parts that
 // are marshalled with their service, so a change of endpoints leaves it alone.
 //
+// # Addresses
+//
+// What the kernel leads to a proxy has an address and no name. For nodes with
+// API listeners, which never ask for every cluster, there is a Cluster
+// "IP:PORT" for each cluster IP with each TCP port, and for each pod of a headless
+// service, ready or not, since DNS gives their addresses to its clients:
+//
+//	cluster IP   EDS with the assignment of the service; metadata alias names the service's cluster
+//	pod          STATIC with this one endpoint
+//
+// An address may be of several services; the one whose key sorts first gives
+// the cluster's form.
+//
 // # Which endpoints, and how healthy
 //
 // For each service port and address family (Kubernetes API, EndpointConditions;
@@ -83,9 +96,10 @@
 //	                 established (cluster metadata close_on_ejection, close_on_overload; our data plane only)
 //	retry            "off" (default), or a list of on=A|B, attempts=N (1), per-try-timeout=D
 //	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
+//	proxy-protocol   list of ports, opaque too, whose servers want a PROXY header, version 2 (cluster metadata proxy_protocol)
 //	skip-ports       list of ports that a proxy never touches (cluster metadata skip)
 //	drain            duration: how long an endpoint that leaves is drained (cluster metadata drain)
 //
 // What xDS has no field for is in the cluster's filter_metadata["freshmesh.dev"]:
-// opaque (bool), skip (bool), drain (duration as text), close_on_ejection (bool), close_on_overload (bool).
+// opaque (bool), skip (bool), proxy_protocol (bool), alias (a cluster's name), drain (duration as text), close_on_ejection (bool), close_on_overload (bool).
 package translate

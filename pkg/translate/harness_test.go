@@ -2,6 +2,7 @@ package translate_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -190,11 +191,12 @@ func (s *state) check(t fataler) {
 }
 
 func (s *state) checkCluster(t fataler, c *clusterv3.Cluster) {
-	_, assigned := s.resources[mesh.ResourceName{Type: mesh.TypeEndpoint, Name: c.GetName()}]
+	service := cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName())
+	_, assigned := s.resources[mesh.ResourceName{Type: mesh.TypeEndpoint, Name: service}]
 	if eds := c.GetType() == clusterv3.Cluster_EDS; eds != assigned || eds == (c.GetLoadAssignment() != nil) {
 		t.Errorf("cluster %s: EDS %v, assignment %v, inline %v", c.GetName(), eds, assigned, c.GetLoadAssignment())
 	}
-	if _, ok := s.ServiceOf(c.GetName()); !ok {
+	if _, ok := s.ServiceOf(service); !ok && c.GetType() != clusterv3.Cluster_STATIC {
 		t.Errorf("cluster %s belongs to no service", c.GetName())
 	}
 }

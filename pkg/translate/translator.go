@@ -37,6 +37,7 @@ type Translator struct {
 	// problems are those of services that have any.
 	problems     map[mesh.Key][]mesh.Problem
 	outbound     outbound
+	addresses    addresses
 	translations uint64
 }
 
@@ -48,6 +49,8 @@ type built struct {
 	resources []made
 	// hosts is nil when no port is HTTP.
 	hosts *hosts
+	// addresses are what the service's addresses lead to.
+	addresses offers
 }
 
 // find gives the resource of that name; nil when there is none.
@@ -78,6 +81,8 @@ func New(c Config) *Translator {
 		built:    make(map[mesh.Key]*built),
 		owner:    make(map[string]mesh.Key),
 		problems: make(map[mesh.Key][]mesh.Problem),
+
+		addresses: make(addresses),
 	}
 }
 
@@ -124,6 +129,7 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 		delete(t.problems, key)
 	}
 	t.compare(key, old.resources, now.resources, cause, u)
+	t.addresses.replace(key, old.addresses, now.addresses, cause, u)
 	t.outbound.put(key, now.hosts, cause)
 	if len(now.resources) > 0 {
 		t.built[key] = now

@@ -44,6 +44,8 @@ type Cluster struct {
 	// service; "" otherwise. Opaque ports carry no HTTP; Skip ones are not for a proxy.
 	Alias        string
 	Opaque, Skip bool
+	// ProxyHeader: opaque connections to the endpoints begin with a PROXY header, version 2.
+	ProxyHeader bool
 	// Endpoints are in the order of the assignment, each key once.
 	Endpoints []mesh.Endpoint
 	// Versions of the two resources, as the control plane gave them.

@@ -150,5 +150,6 @@ func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
 	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
 	p.base.Opaque = fields["opaque"].GetBoolValue()
 	p.base.Skip = fields["skip"].GetBoolValue()
+	p.base.ProxyHeader = fields["proxy_protocol"].GetBoolValue()
 	p.base.Alias = fields["alias"].GetStringValue()
 }

@@ -44,6 +44,8 @@ type Captured struct {
 	RefuseUnknown bool
 	// Own tells whether an address is one of the proxy's own listeners.
 	Own func(netip.AddrPort) bool
+	// Overloaded tells that new connections must be shed; may be nil.
+	Overloaded func() bool
 	// Idle ends a connection on which nothing moves; 0 is 1 h.
 	Idle time.Duration
 }
@@ -141,8 +143,8 @@ func (c *Captured) carry(ctx context.Context, conn net.Conn, tcp *net.TCPConn, d
 		c.refuse(conn, tcp, to)
 		return
 	}
-	hash := clientHash(tcp.RemoteAddr().String())
-	dial := func() (*link, error) { return c.dialTarget(ctx, to, hash) }
+	from := addrPortOf(tcp.RemoteAddr())
+	dial := func() (*link, error) { return c.dialTarget(ctx, to, from) }
 	o, err := opening{protocol: detect.Opaque}, error(nil)
 	if !to.opaque {
 		o, err = sniff(tcp, c.idle(), dial)
@@ -201,6 +203,13 @@ func (c *Captured) forProtocol(ctx context.Context, to *route, p detect.Protocol
 // find tells where dst leads.
 func (c *Captured) find(ctx context.Context, dst netip.AddrPort) *route {
 	to := &route{original: dst, label: labelInbound, opaque: c.Opaque[dst.Port()]}
+	if c.Overloaded != nil && c.Overloaded() {
+		to.refused = &upstream.Error{
+			Reason: upstream.Overload, Unsent: true, Unanswered: true,
+			Err: errors.New("the proxy holds as much memory as it may"),
+		}
+		return to
+	}
 	if c.Own(dst) {
 		to.refused = &upstream.Error{
 			Reason: upstream.Loop, NextHop: dst, Unsent: true, Unanswered: true,

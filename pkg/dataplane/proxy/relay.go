@@ -128,6 +128,9 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 // bodyError is the error of an attempt that failed with err because the
 // client's body broke off: it names the client's side, and no endpoint.
 func bodyError(broken, err error) error {
+	if e, ok := errors.AsType[*upstream.Error](broken); ok {
+		return e
+	}
 	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
 	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
 		e.Reason = upstream.ClientGone

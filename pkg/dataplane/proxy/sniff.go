@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/detect"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -133,7 +135,7 @@ func listenToBoth(client *net.TCPConn, up *link, buf []byte, idle time.Duration)
 }
 
 // dialTarget makes an opaque connection for a route.
-func (c Config) dialTarget(ctx context.Context, to *route, hash uint64) (*link, error) {
+func (c Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort) (*link, error) {
 	if to.cluster == nil {
 		pool := upstream.New(upstream.Config{Address: to.original})
 		raw, err := pool.Dial(ctx)
@@ -142,9 +144,14 @@ func (c Config) dialTarget(ctx context.Context, to *route, hash uint64) (*link, 
 		}
 		return &link{raw, pool.Close}, nil
 	}
-	raw, lease, err := c.dialCluster(ctx, to.cluster, hash, nil)
+	raw, lease, err := c.dialCluster(ctx, to.cluster, clientHash(from.String()), nil)
 	if err != nil {
 		return nil, err
 	}
-	return &link{raw, func() { lease.End(true) }}, nil
+	up := &link{raw, func() { lease.End(true) }}
+	if err := announce(to.cluster, raw, proxyproto.Header{Source: from, Destination: to.original}); err != nil {
+		up.close()
+		return nil, err
+	}
+	return up, nil
 }

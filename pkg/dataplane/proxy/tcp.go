@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -15,6 +17,10 @@ import (
 type TCP struct {
 	Config
 	Cluster string
+	// ProxyHeader takes a PROXY header (version 2) off each connection first, and refuses those without.
+	ProxyHeader bool
+	// Idle ends a connection on which nothing moves; 0 is 1 h.
+	Idle time.Duration
 }
 
 // Serve accepts until l is closed, and then waits for the connections to end.
@@ -35,7 +41,7 @@ func (t *TCP) Serve(ctx context.Context, l net.Listener) error {
 			}
 			continue
 		}
-		wg.Go(func() { t.serve(ctx, c.(*net.TCPConn)) })
+		wg.Go(func() { t.serve(ctx, c) })
 	}
 }
 
@@ -50,16 +56,29 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
+func (t *TCP) serve(ctx context.Context, conn net.Conn) {
 	t.Tracker.begin()
 	defer t.Tracker.end()
-	defer t.Tracker.hold(client)()
-	reason := t.relay(ctx, client)
+	defer t.Tracker.hold(conn)()
+	defer func() { _ = conn.Close() }()
+	reason := upstream.ConnectFailed
+	if client, ok := socketOf(conn); ok {
+		reason = t.relay(ctx, client)
+	}
 	t.Metrics.ended(t.Cluster, 0, reason, 0)
 }
 
 // relay gives the reason for which the connection failed.
 func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
+	from := proxyproto.Header{Source: addrPortOf(client.RemoteAddr()), Destination: addrPortOf(client.LocalAddr())}
+	if t.ProxyHeader {
+		var err error
+		if from, err = readProxyHeader(client, from); err != nil {
+			reset(client)
+			t.Logger.Debug("connection refused", "cluster", t.Cluster, "reason", upstream.BadProxyHeader, "err", err)
+			return upstream.BadProxyHeader
+		}
+	}
 	cluster, err := t.resolve(ctx, t.Cluster)
 	if err == nil {
 		var cancel context.CancelCauseFunc
@@ -67,7 +86,7 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
 			ctx, cancel = context.WithCancelCause(ctx)
 			defer cancel(nil)
 		}
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(client.RemoteAddr().String()), cancel)
+		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(from.Source.String()), cancel)
 		if derr == nil {
 			defer lease.End(true)
 			defer func() { _ = raw.Close() }()
@@ -75,11 +94,15 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
 				defer context.AfterFunc(ctx, func() { reset(raw) })()
 			}
 			defer func() { _ = client.Close() }()
-			splice(raw.TCPConn, client)
+			if err := announce(cluster, raw, from); err != nil {
+				reset(client)
+				return upstream.ReasonOf(err)
+			}
+			reason := relayConns(raw.TCPConn, client, cmp.Or(t.Idle, time.Hour))
 			if cancel != nil && ctx.Err() != nil {
 				return upstream.ContextReason(ctx)
 			}
-			return upstream.None
+			return reason
 		}
 		err = derr
 	}

@@ -1,0 +1,137 @@
+package dataplane
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
+)
+
+// capturedListener takes what the kernel leads here.
+type capturedListener struct {
+	listener net.Listener
+	captured *proxy.Captured
+}
+
+// limits are what all listeners of traffic share.
+type limits struct {
+	connections *limit.Connections
+	memory      *limit.Memory
+	requests    *proxy.Limits
+}
+
+func (p *Proxy) limit() error {
+	l := p.cfg.Limits
+	memory := &limit.Memory{Limit: l.Memory}
+	requests, err := proxy.NewLimits(proxy.LimitsConfig{
+		HeaderCount: l.HeaderCount, BodyIdle: l.BodyIdle, WriteIdle: l.WriteIdle, Overloaded: memory.Over,
+	}, p.cfg.Registry)
+	if err != nil {
+		return err
+	}
+	p.limits = &limits{memory: memory, requests: requests, connections: &limit.Connections{Max: l.Connections, Refused: requests.Count}}
+	return nil
+}
+
+// listenCaptured opens the outbound and the inbound listener. The first also
+// serves clients that know their proxy.
+func (p *Proxy) listenCaptured(shared proxy.Config) error {
+	captured := proxy.Captured{
+		Config: shared, Opaque: portSet(p.cfg.OpaquePorts), Skip: portSet(p.cfg.SkipPorts),
+		RefuseUnknown: p.cfg.RefuseUnknown, Own: p.owns, Idle: p.cfg.Limits.TCPIdle, Overloaded: p.limits.memory.Over,
+	}
+	if err := p.capture("outbound", p.cfg.OutboundAddress, captured); err != nil {
+		return err
+	}
+	if p.cfg.InboundAddress == "" {
+		return nil
+	}
+	p.inbound = endpoints.New(endpoints.Config{
+		Reporter: proxy.Quiet{}, FailFast: endpoints.DefaultFailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
+	})
+	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
+	return p.capture("inbound", p.cfg.InboundAddress, captured)
+}
+
+func (p *Proxy) capture(name, address string, c proxy.Captured) error {
+	if address == "" {
+		return nil
+	}
+	l, err := capture.Listen(context.Background(), address, p.cfg.Transparent)
+	if err != nil {
+		return openError(address, name, err)
+	}
+	c.Handover = proxy.NewHandover(l.Addr())
+	p.captured = append(p.captured, &capturedListener{limit.Listen(l, p.limits.connections), &c})
+	p.serveHTTP(name, c.Handover, &c)
+	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
+	return nil
+}
+
+// serveHTTP makes the server of an HTTP listener; Run runs it.
+func (p *Proxy) serveHTTP(name string, l net.Listener, h http.Handler) {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler: p.limits.requests.Handler(h), DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: p.stdLog(),
+		ReadHeaderTimeout: p.cfg.Limits.HeaderTime, MaxHeaderBytes: p.cfg.Limits.HeaderBytes, IdleTimeout: time.Hour,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	p.limits.requests.Watch(server)
+	p.http = append(p.http, &httpListener{name, l, server})
+}
+
+// owns tells whether an address is a listener of this proxy. It looks at each
+// call: addresses of the host come and go.
+func (p *Proxy) owns(a netip.AddrPort) bool {
+	for _, l := range p.captured {
+		own, ok := l.listener.Addr().(*net.TCPAddr)
+		if !ok || own.AddrPort().Port() != a.Port() {
+			continue
+		}
+		addr := own.AddrPort().Addr().Unmap()
+		if addr == a.Addr() || a.Addr().IsLoopback() || addr.IsUnspecified() && isLocal(a.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func isLocal(a netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, x := range all {
+		if n, ok := x.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *Proxy) closeSets() {
+	for _, s := range []*endpoints.Set{p.set, p.inbound} {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+func portSet(ports []uint16) map[uint16]bool {
+	set := make(map[uint16]bool, len(ports))
+	for _, p := range ports {
+		set[p] = true
+	}
+	return set
+}
