@@ -18,57 +18,69 @@ import (
 // offers are the clusters "IP:PORT" that one service gives, by name.
 type offers map[string]made
 
-// addresses are the offers of all services: name → service → its offer. Of
-// several services with one address, the one whose key sorts first is published.
-type addresses map[string]map[mesh.Key]made
+// addresses are the offers of all services. Of several services with one
+// address, the one whose key sorts first is published.
+type addresses struct {
+	// offered is name → service → its offer.
+	offered map[string]map[mesh.Key]made
+	// published is what readers have, by name.
+	published map[string]made
+	// touched are the names to look at when all services of an update are done,
+	// since an address can move between two of them.
+	touched map[string]mesh.Cause
+}
 
-// replace puts a service's offers in the place of its old ones, and what that
-// changes for readers into u.
-func (a addresses) replace(key mesh.Key, old, now offers, cause mesh.Cause, u *mesh.Update) {
-	names := slices.Collect(maps.Keys(now))
+func newAddresses() addresses {
+	return addresses{offered: make(map[string]map[mesh.Key]made), published: make(map[string]made), touched: make(map[string]mesh.Cause)}
+}
+
+// replace puts a service's offers in the place of its old ones.
+func (a *addresses) replace(key mesh.Key, old, now offers, cause mesh.Cause) {
 	for name := range old {
-		if _, still := now[name]; !still {
-			names = append(names, name)
+		if _, still := now[name]; still {
+			continue
+		}
+		a.touched[name] = cause
+		if delete(a.offered[name], key); len(a.offered[name]) == 0 {
+			delete(a.offered, name)
 		}
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		before, was := a.published(name)
-		if offer, still := now[name]; still {
-			if a[name] == nil {
-				a[name] = make(map[mesh.Key]made, 1)
-			}
-			if held, ok := a[name][key]; ok && held.equal(&offer) {
-				continue
-			}
-			offer.Cause = cause
-			a[name][key] = offer
-		} else if delete(a[name], key); len(a[name]) == 0 {
-			delete(a, name)
+	for name, offer := range now {
+		if held, ok := old[name]; ok && held.equal(&offer) {
+			continue
 		}
-		after, is := a.published(name)
-		switch {
-		case is && (!was || !before.equal(&after)):
-			after.Cause = cause
-			u.Put = append(u.Put, after.Resource)
-		case was && !is:
-			u.Remove = append(u.Remove, mesh.Removal{ResourceName: before.name(), Cause: cause})
+		a.touched[name] = cause
+		if a.offered[name] == nil {
+			a.offered[name] = make(map[mesh.Key]made, 1)
 		}
+		a.offered[name][key] = offer
 	}
 }
 
-func (a addresses) published(name string) (made, bool) {
-	all := a[name]
+// settle puts what has changed for readers since the last call into u.
+func (a *addresses) settle(u *mesh.Update) {
+	for name, cause := range a.touched {
+		before, was := a.published[name]
+		after, is := a.first(name)
+		switch {
+		case is && (!was || !before.equal(&after)):
+			after.Cause = cause
+			a.published[name] = after
+			u.Put = append(u.Put, after.Resource)
+		case was && !is:
+			delete(a.published, name)
+			u.Remove = append(u.Remove, mesh.Removal{ResourceName: before.name(), Cause: cause})
+		}
+	}
+	clear(a.touched)
+}
+
+func (a *addresses) first(name string) (made, bool) {
+	all := a.offered[name]
 	if len(all) == 0 {
 		return made{}, false
 	}
-	var first *mesh.Key
-	for key := range all {
-		if first == nil || key.Compare(*first) < 0 {
-			first = &key
-		}
-	}
-	return all[*first], true
+	return all[slices.MinFunc(slices.Collect(maps.Keys(all)), mesh.Key.Compare)], true
 }
 
 // virtualAddresses offers the service's cluster IPs with one port.
@@ -81,8 +93,9 @@ func (t *translation) virtualAddresses(to target, p mesh.ServicePort) {
 		name := netip.AddrPortFrom(ip, p.Port).String()
 		t.offer(name, "alias "+to.name()+spoken.key(), func() *clusterv3.Cluster {
 			c := t.addressCluster(name, p, spoken)
-			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-			c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads(), ServiceName: to.name()}
+			// No endpoints: whoever reads the alias goes on to that cluster, which may be one of DNS.
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+			c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
 			if c.Metadata == nil {
 				c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: map[string]*structpb.Value{}}}}
 			}

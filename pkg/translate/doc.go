@@ -38,7 +38,7 @@
 // "IP:PORT" for each cluster IP with each TCP port, and for each pod of a headless
 // service, ready or not, since DNS gives their addresses to its clients:
 //
-//	cluster IP   EDS with the assignment of the service; metadata alias names the service's cluster
+//	cluster IP   STATIC without endpoints; metadata alias names the service's cluster
 //	pod          STATIC with this one endpoint
 //
 // An address may be of several services; the one whose key sorts first gives

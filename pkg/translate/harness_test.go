@@ -2,7 +2,6 @@ package translate_test
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,12 +190,11 @@ func (s *state) check(t fataler) {
 }
 
 func (s *state) checkCluster(t fataler, c *clusterv3.Cluster) {
-	service := cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName())
-	_, assigned := s.resources[mesh.ResourceName{Type: mesh.TypeEndpoint, Name: service}]
+	_, assigned := s.resources[mesh.ResourceName{Type: mesh.TypeEndpoint, Name: c.GetName()}]
 	if eds := c.GetType() == clusterv3.Cluster_EDS; eds != assigned || eds == (c.GetLoadAssignment() != nil) {
 		t.Errorf("cluster %s: EDS %v, assignment %v, inline %v", c.GetName(), eds, assigned, c.GetLoadAssignment())
 	}
-	if _, ok := s.ServiceOf(service); !ok && c.GetType() != clusterv3.Cluster_STATIC {
+	if _, ok := s.ServiceOf(c.GetName()); !ok && c.GetType() != clusterv3.Cluster_STATIC {
 		t.Errorf("cluster %s belongs to no service", c.GetName())
 	}
 }

@@ -82,7 +82,7 @@ func New(c Config) *Translator {
 		owner:    make(map[string]mesh.Key),
 		problems: make(map[mesh.Key][]mesh.Problem),
 
-		addresses: make(addresses),
+		addresses: newAddresses(),
 	}
 }
 
@@ -102,6 +102,7 @@ func (t *Translator) Apply(changes []Change) mesh.Update {
 	for _, key := range slices.SortedFunc(maps.Keys(touched), mesh.Key.Compare) {
 		t.rebuild(key, touched[key], &u)
 	}
+	t.addresses.settle(&u)
 	if r, changed := t.outbound.resource(); changed {
 		u.Put = append(u.Put, r)
 	}
@@ -129,9 +130,9 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 		delete(t.problems, key)
 	}
 	t.compare(key, old.resources, now.resources, cause, u)
-	t.addresses.replace(key, old.addresses, now.addresses, cause, u)
+	t.addresses.replace(key, old.addresses, now.addresses, cause)
 	t.outbound.put(key, now.hosts, cause)
-	if len(now.resources) > 0 {
+	if len(now.resources) > 0 || len(now.addresses) > 0 {
 		t.built[key] = now
 	} else {
 		delete(t.built, key)
