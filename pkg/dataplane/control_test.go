@@ -29,7 +29,7 @@ type control struct {
 	// aliases is the name of a cluster without endpoints → the cluster that it stands for.
 	aliases map[string]string
 	version int
-	changed  chan struct{}
+	changed chan struct{}
 }
 
 func newControl(t *testing.T) (*control, string) {

@@ -107,7 +107,7 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		return resp, nil
 	}
 	broken := x.body.failure()
-	if broken != nil && !upstream.Ended(ctx) {
+	if broken != nil && (upstream.ReasonOf(broken) == upstream.BodyTimeout || !upstream.Ended(ctx)) {
 		err = bodyError(broken, err)
 	}
 	reason := upstream.ReasonOf(err)
@@ -144,7 +144,7 @@ func (x *exchange) repeatable(err error) bool {
 	if !x.body.replayable() || x.interim.any() {
 		return false
 	}
-	if e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone || e.Reason == upstream.BadBody {
+	if e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone || e.Reason == upstream.BadBody || e.Reason == upstream.BodyTimeout {
 		return false
 	}
 	if e.Unsent {

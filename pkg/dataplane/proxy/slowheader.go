@@ -10,9 +10,10 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// awaited is a connection on which a request's header is awaited, or not.
+// awaited is a connection on which the first request's header is awaited, or not:
+// net/http tells of later ones only when they are over.
 type awaited struct {
-	// since is when its first byte came, in Unix nanoseconds; 0 while none is awaited.
+	// since is when the connection was accepted, in Unix nanoseconds; 0 once a request came.
 	since atomic.Int64
 }
 
@@ -29,14 +30,6 @@ func (l *Limits) Watch(s *http.Server) {
 	}
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		switch state {
-		case http.StateActive:
-			if a, ok := l.awaited.Load(c); ok {
-				a.(*awaited).since.Store(time.Now().UnixNano())
-			}
-		case http.StateIdle:
-			if a, ok := l.awaited.Load(c); ok {
-				a.(*awaited).since.Store(0)
-			}
 		case http.StateHijacked:
 			l.awaited.Delete(c)
 		case http.StateClosed:
@@ -47,7 +40,7 @@ func (l *Limits) Watch(s *http.Server) {
 			if since := a.(*awaited).since.Load(); since != 0 && time.Since(time.Unix(0, since)) >= s.ReadHeaderTimeout-time.Second/10 {
 				l.Count(upstream.HeaderTimeout)
 			}
-		case http.StateNew:
+		case http.StateNew, http.StateActive, http.StateIdle:
 		}
 	}
 }
