@@ -53,7 +53,7 @@ func startPostgres(t *testing.T, programs string) string {
 	}
 	address := l.Addr().String()
 	_ = l.Close()
-	dir, err := os.MkdirTemp("", "freshmesh-postgres")
+	dir, err := os.MkdirTemp("", "freshmesh-postgres") //nolint:usetesting // another user must get into it, and socket paths are short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (t *translation) virtualAddresses(to target, p mesh.ServicePort) {
 			// No endpoints: whoever reads the alias goes on to that cluster, which may be one of DNS.
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 			c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
-			if c.Metadata == nil {
+			if c.GetMetadata() == nil {
 				c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: map[string]*structpb.Value{}}}}
 			}
 			c.Metadata.FilterMetadata[metadataNamespace].Fields["alias"] = structpb.NewStringValue(to.name())

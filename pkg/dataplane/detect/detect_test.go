@@ -114,7 +114,7 @@ func FuzzClassify(f *testing.F) {
 		if got == Undecided && len(b) >= MaxBytes {
 			t.Errorf("undecided after %d bytes", len(b))
 		}
-		for n := range len(b) {
+		for n := range b {
 			if before := Classify(b[:n]); before != Undecided && before != got {
 				t.Errorf("%v with %d bytes, %v with %d", before, n, got, len(b))
 			}

@@ -54,7 +54,7 @@ func (d *Inbound) Cluster(_ context.Context, name string) (*discovery.Cluster, e
 	}
 	if len(d.used) >= maxInbound {
 		// The oldest gives way; what is in flight to it finishes.
-		d.Set.Remove(d.used[0])
+		d.Set.Remove(d.used[0]) //nolint:contextcheck // the set's goroutines outlive the connection
 		delete(d.known, d.used[0])
 		d.used = d.used[1:]
 	}
@@ -62,7 +62,7 @@ func (d *Inbound) Cluster(_ context.Context, name string) (*discovery.Cluster, e
 		Name: name, ServiceName: name, HTTP2: http2, Policy: discovery.LeastRequest, ConnectTimeout: inboundConnectTimeout,
 		Endpoints: []mesh.Endpoint{{EndpointKey: mesh.EndpointKey{Address: dst}, Weight: 1}},
 	}
-	if err := d.Set.Apply(c); err != nil {
+	if err := d.Set.Apply(c); err != nil { //nolint:contextcheck // as above
 		return nil, err
 	}
 	if d.known == nil {

@@ -46,12 +46,3 @@ func (r *replayed) WriteTo(w io.Writer) (int64, error) {
 	m, err := r.TCPConn.WriteTo(w)
 	return n + m, err
 }
-
-// unwrap gives the socket below c when nothing stands between, so that the
-// kernel can copy from it and to it.
-func unwrap(c halfCloser) halfCloser {
-	if r, ok := c.(*replayed); ok && len(r.head) == 0 {
-		return r.TCPConn
-	}
-	return c
-}
