@@ -15,7 +15,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults soak mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,11 +63,25 @@ test: ## run every test, with the race detector where there is a C compiler
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
 
+HISTORIES   ?= 10000
+AGE         ?= 720h
+soak: ## HISTORIES random histories against the oracle, and AGE of a mesh's life; more than an hour
+	$(GO) test ./test/model -run TestHistories -count 1 -v -timeout 0 -histories $(HISTORIES)
+	$(GO) test ./test/age -run TestAge -count 1 -v -timeout 0 -age $(AGE)
+
+mutants: ## put deliberate defects into the code, one by one: the tests must find each
+	$(GO) run ./test/mutants
+
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
+
+faults: ## break everything, measure the recovery with default intervals, write docs/faults.md (7 minutes; details in bin/faults.txt)
+	@mkdir -p bin
+	$(GO) test ./test/faults -run '^TestFaults$$' -count 1 -timeout 40m -v -table $(CURDIR)/docs/faults.md > bin/faults.txt 2>&1 || \
+		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' bin/faults.txt; exit 1; }
 
 golden: ## write the golden files anew; look at the diff before you commit it
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' pkg internal test | xargs -r -n1 dirname | sort -u); do \
@@ -77,3 +91,15 @@ fuzz: ## run each fuzz test for FUZZTIME
 	@grep -rno --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' pkg internal test | sed 's/^\(.*\)\/[^/]*:[0-9]*:func \(.*\)$$/\1 \2/' | \
 	while read -r package target; do \
 		echo "$$package $$target"; $(GO) test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+
+PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+
+.PHONY: proto
+proto: ## generate the Go code of our .proto files (needs python3; CONTRIBUTING.md)
+	@mkdir -p bin/protoc
+	@test -x bin/protoc/venv/bin/python || { python3 -m venv bin/protoc/venv && bin/protoc/venv/bin/pip install -q grpcio-tools==1.76.0; }
+	@GOBIN=$(CURDIR)/bin/protoc $(GO) install $(PROTOC_GEN_GO)
+	@GOBIN=$(CURDIR)/bin/protoc $(GO) install $(PROTOC_GEN_GO_GRPC)
+	PATH="$(CURDIR)/bin/protoc:$$PATH" bin/protoc/venv/bin/python -m grpc_tools.protoc -I . --go_out=. --go_opt=paths=source_relative \
+		--go-grpc_out=. --go-grpc_opt=paths=source_relative $$(git ls-files '*.proto')

@@ -51,6 +51,8 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 		Transparent: c.Transparent, OpaquePorts: append([]uint16{}, c.OpaquePorts...), SkipPorts: c.SkipPorts,
 		RefuseUnknown: c.UnknownDestinations == config.Refuse, Limits: limits(c.Limits),
 		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
+		MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog,
 		Logger: log, Registry: registry,
 	})
 	if err != nil {

@@ -17,6 +17,8 @@ func run(ctx context.Context, p program.Process, args []string) int {
 	return p.Dispatch(ctx, args, []program.Command{
 		{Name: "serve", Short: "serve xDS", Run: serve},
 		{Name: "audit", Short: "show what each node holds, and whether it is current", Run: audit},
+		{Name: "explain", Short: "tell how a node came to what it holds of a cluster", Run: explain},
+		{Name: "drain", Short: "wait until no proxy uses a pod or an endpoint", Run: drain},
 		{Name: "bootstrap", Short: "write the bootstrap of an Envoy or of a gRPC client", Run: bootstrap},
-	}, "explain", "drain", "check", "inject")
+	}, "check", "inject")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/program"
 	"github.com/freshmesh/freshmesh/internal/version"
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/auditlog"
 	"github.com/freshmesh/freshmesh/pkg/config"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/kube"
@@ -31,7 +32,9 @@ func serve(ctx context.Context, p program.Process, args []string) int {
 
 // runServer runs the control plane that c describes until ctx ends.
 func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
-	source, err := sourceOf(c, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	source, err := sourceOf(c, log, registry)
 	if err != nil {
 		return err
 	}
@@ -44,22 +47,23 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 		xdsListener.Close()
 		return fmt.Errorf("admin address: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return controlplane.New(controlplane.Config{
 		Source: source, Static: staticOf(c, log), ClusterDomain: c.ClusterDomain,
 		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
 		MaxStreams: c.MaxStreams, MaxNames: c.MaxSubscriptions, MaxRequestBytes: c.MaxRequestBytes,
 		MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
+		HistoryLimit: c.HistoryLimit, AuditLog: auditLogOf(c, log, registry),
 		Build: version.String(), Pprof: c.Pprof, Channelz: c.Channelz, Logger: log, Registry: registry,
 	}).Run(ctx, xdsListener, adminListener)
 }
 
-func sourceOf(c config.Server, log hclog.Logger) (mesh.Source, error) {
+func sourceOf(c config.Server, log hclog.Logger, registry prometheus.Registerer) (mesh.Source, error) {
 	if c.Source == config.FromManifests {
 		return manifest.New(manifest.Config{Dir: c.Manifests, Logger: log}), nil
 	}
-	return kube.New(kube.Config{Kubeconfig: c.Kubeconfig, Logger: log})
+	return kube.New(kube.Config{
+		Kubeconfig: c.Kubeconfig, CheckInterval: c.SourceCheckInterval, Logger: log, Registerer: registry,
+	})
 }
 
 // staticOf gives nil where no directory of static resources is named.
@@ -68,4 +72,15 @@ func staticOf(c config.Server, log hclog.Logger) *static.Source {
 		return nil
 	}
 	return static.New(static.Config{Dir: c.StaticResources, Logger: log.Named("static")})
+}
+
+// auditLogOf gives nil where no file is named.
+func auditLogOf(c config.Server, log hclog.Logger, registry *prometheus.Registry) *auditlog.Log {
+	if c.AuditLog == "" {
+		return nil
+	}
+	return auditlog.New(auditlog.Config{
+		Path: c.AuditLog, MaxBytes: int64(c.AuditLogMaxBytes), MaxFiles: c.AuditLogMaxFiles,
+		Logger: log.Named("auditlog"), Registerer: registry,
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,6 +39,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	code := s.faults.Status[parts[0]]
 	s.protocol = r.Proto
+	s.counts[verbOf(parts, r.URL.Query())+" "+parts[0]]++
 	s.mu.Unlock()
 	switch {
 	case code != 0:
@@ -49,6 +51,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.list(w, r, parts[0], namespace)
 	}
+}
+
+func verbOf(parts []string, q url.Values) string {
+	switch {
+	case len(parts) == 2:
+		return "get"
+	case q.Get("watch") != "":
+		return "watch"
+	case q.Get("limit") == "1":
+		return "probe"
+	}
+	return "list"
 }
 
 func (s *Server) get(w http.ResponseWriter, path string) {
@@ -105,6 +119,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, plural string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	end := endOf(r.URL.Query())
+	defer end.Stop()
 	for _, event := range first {
 		_, _ = w.Write(event)
 	}
@@ -119,6 +135,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, plural string) {
 		}
 		_ = http.NewResponseController(w).Flush()
 		select {
+		case <-end.C:
+			if s.ends(w, r.URL.Query(), plural, from) {
+				return
+			}
 		case <-changed:
 		case <-r.Context().Done():
 			return
@@ -135,13 +155,15 @@ func (s *Server) beginWatch(q url.Values, plural string) (first [][]byte, from, 
 	switch initial := q.Get("sendInitialEvents") == "true"; {
 	case initial && !s.faults.Streaming:
 		return nil, 0, 0, http.StatusUnprocessableEntity
+	case initial && s.faults.Deaf[plural]:
+		return nil, s.faults.version, s.faults.epoch, 0
 	case initial:
 		for path, o := range s.objects {
 			if strings.HasPrefix(path, plural+"/") {
 				first = append(first, eventJSON("ADDED", o))
 			}
 		}
-		return append(first, s.bookmark(plural)), s.faults.version, s.faults.epoch, 0
+		return append(first, s.bookmark(plural, true)), s.faults.version, s.faults.epoch, 0
 	case from != 0 && from < s.faults.oldest:
 		return nil, 0, 0, http.StatusGone
 	}
@@ -153,7 +175,7 @@ func (s *Server) events(plural string, since, epoch int) (events [][]byte, from 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from = since
-	if !s.faults.Deaf[plural] {
+	if !s.faults.Deaf[plural] && !s.faults.Mute[plural] {
 		for _, c := range s.log {
 			if c.version > since && c.plural == plural {
 				events, from = append(events, c.event), c.version
@@ -163,13 +185,47 @@ func (s *Server) events(plural string, since, epoch int) (events [][]byte, from 
 	return events, from, s.faults.epoch != epoch, s.changed
 }
 
-// bookmark ends the listing with which a watch begins; with mu.
-func (s *Server) bookmark(plural string) []byte {
+// endOf is when a watch ends that was asked to last so long; a stopped timer
+// when it was not asked to.
+func endOf(q url.Values) *time.Timer {
+	seconds, err := strconv.Atoi(q.Get("timeoutSeconds"))
+	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	if err != nil {
+		timer.Stop()
+	}
+	return timer
+}
+
+// ends ends a watch: with what it has not delivered yet, and a bookmark where the
+// client takes them, as API servers do. A deaf one does not end.
+func (s *Server) ends(w http.ResponseWriter, q url.Values, plural string, from int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.Deaf[plural] {
+		return false
+	}
+	if s.faults.Mute[plural] {
+		return true
+	}
+	for _, c := range s.log {
+		if c.version > from && c.plural == plural {
+			_, _ = w.Write(c.event)
+		}
+	}
+	if q.Get("allowWatchBookmarks") == "true" && !s.faults.NoBookmarks {
+		_, _ = w.Write(s.bookmark(plural, false))
+	}
+	return true
+}
+
+// bookmark says that everything until now was delivered; the one that ends the
+// listing with which a watch begins says so. With mu.
+func (s *Server) bookmark(plural string, initial bool) []byte {
+	metadata := map[string]any{"resourceVersion": strconv.Itoa(s.faults.version)}
+	if initial {
+		metadata["annotations"] = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
 	return eventJSON("BOOKMARK", map[string]any{
-		"kind": strings.TrimSuffix(listTypes[plural][0], "List"), "apiVersion": listTypes[plural][1],
-		"metadata": map[string]any{
-			"resourceVersion": strconv.Itoa(s.faults.version),
-			"annotations":     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-		},
+		"kind": strings.TrimSuffix(listTypes[plural][0], "List"), "apiVersion": listTypes[plural][1], "metadata": metadata,
 	})
 }

@@ -3,10 +3,12 @@ package kubetest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,6 +31,7 @@ type Server struct {
 	log      []change
 	changed  chan struct{} // closed with every change of anything above
 	protocol string
+	counts   map[string]int
 }
 
 // Faults is what is wrong with a Server. Keys are plurals, such as "endpointslices".
@@ -37,9 +40,14 @@ type Faults struct {
 	Status map[string]int
 	// Slow resources' lists wait until they are slow no more.
 	Slow map[string]bool
-	// Deaf resources' watches stay open and deliver nothing more.
+	// Deaf resources' watches stay open and deliver nothing more, new ones nothing at all.
 	Deaf map[string]bool
-	// Streaming: whether a watch can begin with a listing.
+	// Mute resources' watches deliver nothing either, neither events nor
+	// bookmarks, and end when they were asked to.
+	Mute map[string]bool
+	// NoBookmarks: watches end without one.
+	NoBookmarks bool
+	// Streaming: whether a watch can begin with a listing, as with real API servers.
 	Streaming bool
 
 	version int // of the newest change
@@ -65,13 +73,20 @@ type change struct {
 // NewServer starts a Server without objects, which ends with the test.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{
-		t: tb, Address: "127.0.0.1:0", objects: map[string]Object{}, changed: make(chan struct{}),
-		faults: Faults{version: 100, Status: map[string]int{}, Slow: map[string]bool{}, Deaf: map[string]bool{}},
-	}
+	s := New(tb)
 	s.Start()
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// New makes a Server that does not listen: it is to be served as an
+// http.Handler, or by Start.
+func New(tb testing.TB) *Server {
+	tb.Helper()
+	return &Server{
+		t: tb, Address: "127.0.0.1:0", objects: map[string]Object{}, counts: map[string]int{}, changed: make(chan struct{}),
+		faults: Faults{version: 100, Status: map[string]int{}, Slow: map[string]bool{}, Deaf: map[string]bool{}, Mute: map[string]bool{}},
+	}
 }
 
 // Stop closes the port and cuts every connection. What the server holds stays,
@@ -123,6 +138,40 @@ users:
 		tb.Fatal(err)
 	}
 	return path
+}
+
+// State is what a Server held at some time.
+type State struct {
+	version int
+	objects map[string]Object
+}
+
+// Save gives what the server holds now.
+func (s *Server) Save() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return State{version: s.faults.version, objects: maps.Clone(s.objects)}
+}
+
+// Rewind puts the server back to a state, as a restored backup does: later
+// changes never were, their versions are used anew, and all watches end.
+func (s *Server) Rewind(to State) {
+	s.change(func() {
+		s.objects, s.faults.version = maps.Clone(to.objects), to.version
+		s.log = slices.DeleteFunc(s.log, func(c change) bool { return c.version > to.version })
+		s.faults.epoch++
+	})
+}
+
+// Tick moves the version on, as changes of kinds that nobody here reads do.
+func (s *Server) Tick() { s.Set(func(f *Faults) { f.version++ }) }
+
+// Count is how many requests were served so far, by what they asked for:
+// "list services", "watch services", "get services", and "probe services" for a list of one.
+func (s *Server) Count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[what]
 }
 
 // Set changes what is wrong, in one step, and wakes all requests that wait.

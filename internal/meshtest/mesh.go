@@ -111,9 +111,9 @@ func (c *Control) Metric(t testing.TB, series string) float64 {
 
 // Proxy is a running data plane.
 type Proxy struct {
-	// Outbound and Admin are its addresses.
-	Outbound, Admin string
-	Log             *Log
+	// Outbound and Admin are its addresses; Health is "" unless its configuration asks for one.
+	Outbound, Admin, Health string
+	Log                     *Log
 }
 
 // StartProxy runs a data plane until the test ends. edit may change its configuration.
@@ -150,7 +150,8 @@ func RunProxy(ctx context.Context, t testing.TB, xdsAddress string, edit func(*d
 	done := make(chan error, 1)
 	go func() { done <- proxy.Run(ctx) }()
 	t.Cleanup(func() { dump(t, "data plane", log) })
-	return &Proxy{Outbound: proxy.Addresses()["outbound"], Admin: proxy.Addresses()["admin"], Log: log}, done
+	at := proxy.Addresses()
+	return &Proxy{Outbound: at["outbound"], Admin: at["admin"], Health: at["health"], Log: log}, done
 }
 
 // Manifests is a directory of Kubernetes YAML for one mesh.

@@ -2,7 +2,7 @@
 // of the world and delta, with every nonce, name and refusal in the hands of
 // the test. It serves the tests of pkg/xds and of whatever stands above it.
 //
-//   - [Serve] and [ServeTCP] run services behind a bufconn or a loopback
+//   - [Serve], [ServeMany] and [ServeTCP] run services behind a bufconn or a loopback
 //     listener and give a connection to them.
 //   - [Open] opens an ADS stream as a node; [Stream] sends and expects.
 //   - [RunTranscript] runs a text file of commands, and compares what each of

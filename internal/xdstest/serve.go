@@ -15,11 +15,28 @@ import (
 // until the test ends.
 func Serve(t testing.TB, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
+	return ServeMany(t, register, options...)(nil)
+}
+
+// Dial gives another connection to a server. wrap may put something between the
+// client and its connection; nil: nothing.
+type Dial func(wrap func(net.Conn) net.Conn, options ...grpc.DialOption) *grpc.ClientConn
+
+// ServeMany is Serve for several connections.
+func ServeMany(t testing.TB, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) Dial {
+	t.Helper()
 	listener := bufconn.Listen(256 << 10)
 	serve(t, listener, register, options)
-	return dial(t, "passthrough:///bufconn", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return listener.DialContext(ctx)
-	}))
+	return func(wrap func(net.Conn) net.Conn, options ...grpc.DialOption) *grpc.ClientConn {
+		t.Helper()
+		return dial(t, "passthrough:///bufconn", append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := listener.DialContext(ctx)
+			if err != nil || wrap == nil {
+				return conn, err
+			}
+			return wrap(conn), nil
+		}))...)
+	}
 }
 
 // ServeTCP is Serve on a loopback port. It is not for a synctest bubble.

@@ -1,6 +1,7 @@
 package ack
 
 import (
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -20,6 +21,13 @@ const (
 	Fresh        State = "fresh"
 )
 
+// States gives all of them, by precedence.
+func States() []State { return []State{Disconnected, Rejected, Stale, Pending, Fresh} }
+
+// Precedence gives the place of a state in States: the lower, the sooner it decides. It is -1
+// for what is no state.
+func (s State) Precedence() int { return slices.Index(States(), s) }
+
 // Audit is the body of GET /audit.
 type Audit struct {
 	Server  ServerStatus `json:"server"`
@@ -36,11 +44,42 @@ type ServerStatus struct {
 	Source     string          `json:"source"`
 	Synced     bool            `json:"synced"`
 	Generation mesh.Generation `json:"generation"`
-	// SourceLagSeconds is 0 while the source is reached, and otherwise how long it has not been.
+	// SourceLagSeconds is 0 while all sources are reached and nothing says that
+	// what is held is older than theirs, and otherwise for how long that has not been so.
 	SourceLagSeconds float64 `json:"sourceLagSeconds"`
-	// SourceReason says why the source is not synced or not reached.
-	SourceReason string         `json:"sourceReason,omitempty"`
-	Problems     []mesh.Problem `json:"problems"`
+	// SourceReason says what is wrong with a source: not synced, not reached, or behind.
+	SourceReason string `json:"sourceReason,omitempty"`
+	// Sources are their parts, one by one.
+	Sources []SourceState `json:"sources,omitempty"`
+	// AckTimeoutSeconds is the deadline for a node, and for a replica.
+	AckTimeoutSeconds float64 `json:"ackTimeoutSeconds,omitzero"`
+	// Digests are for the comparison of replicas, sorted by type URL.
+	Digests  []Digest       `json:"digests,omitempty"`
+	Problems []mesh.Problem `json:"problems"`
+}
+
+// SourceState is one part of a source: a kind of a cluster, or a directory.
+type SourceState struct {
+	// Kind is what it brings: "endpointslices", "manifests", "static resources".
+	Kind   string `json:"kind"`
+	Synced bool   `json:"synced"`
+	// ResourceVersion is that up to which everything was delivered; "" for a directory.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// CheckedAt is when it was last proven to hold what the source holds.
+	CheckedAt time.Time `json:"checkedAt,omitzero"`
+	// LagSeconds is for how long that may not be so; 0 while nothing says so.
+	LagSeconds float64 `json:"lagSeconds"`
+	Reason     string  `json:"reason,omitempty"`
+	// Relists counts how often it was listed anew because its watch or list
+	// could not be trusted; LastRelist is the last time.
+	Relists    uint64  `json:"relists"`
+	LastRelist *Relist `json:"lastRelist,omitempty"`
+}
+
+// Relist is a listing made anew, and why: "silent", "deaf", "rewound" or "no-answer".
+type Relist struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
 }
 
 // Summary counts nodes by state; Nodes is the sum of the others.
@@ -51,6 +90,25 @@ type Summary struct {
 	Stale        int `json:"stale"`
 	Rejected     int `json:"rejected"`
 	Disconnected int `json:"disconnected"`
+}
+
+// Of gives the number of nodes in a state.
+func (s *Summary) Of(state State) int { return *s.of(state) }
+
+func (s *Summary) of(state State) *int {
+	switch state {
+	case Disconnected:
+		return &s.Disconnected
+	case Rejected:
+		return &s.Rejected
+	case Stale:
+		return &s.Stale
+	case Pending:
+		return &s.Pending
+	case Fresh:
+		return &s.Fresh
+	}
+	return new(int) // a state that another build knows
 }
 
 // Node is one node in the audit, over all its streams.
@@ -95,10 +153,14 @@ type TypeState struct {
 	Subscribed int   `json:"subscribed"`
 	State      State `json:"state"`
 	// Behind counts the resources that the node does not hold in their current form.
-	Behind          int        `json:"behind"`
-	StaleForSeconds float64    `json:"staleForSeconds"`
-	SentAt          *time.Time `json:"sentAt,omitempty"`
-	AckedAt         *time.Time `json:"ackedAt,omitempty"`
+	Behind int `json:"behind"`
+	// BehindVersions is the largest BehindResource.Versions of them.
+	BehindVersions  int     `json:"behindVersions,omitempty"`
+	StaleForSeconds float64 `json:"staleForSeconds"`
+	// ConfirmedAt is when the client last answered on this stream, whatever the type.
+	ConfirmedAt *time.Time `json:"confirmedAt,omitempty"`
+	SentAt      *time.Time `json:"sentAt,omitempty"`
+	AckedAt     *time.Time `json:"ackedAt,omitempty"`
 	// HeldVersion and CurrentVersion sum up all subscribed resources; they are equal exactly when Behind is 0.
 	HeldVersion    mesh.Version `json:"heldVersion"`
 	CurrentVersion mesh.Version `json:"currentVersion"`
@@ -113,9 +175,12 @@ type BehindResource struct {
 	Name string `json:"name"`
 	// Held is "" when the node holds none, and "unknown" when it may or may not
 	// hold the current form; Current is "" when the resource is gone.
-	Held      mesh.Version `json:"held"`
-	Current   mesh.Version `json:"current"`
-	ChangedAt time.Time    `json:"changedAt"`
+	Held    mesh.Version `json:"held"`
+	Current mesh.Version `json:"current"`
+	// Versions is how many versions were published since the one held, the current
+	// one included; 0 where the node holds none.
+	Versions  int       `json:"versions,omitempty"`
+	ChangedAt time.Time `json:"changedAt"`
 	// Cause is the object whose change made the current form.
 	Cause string `json:"cause"`
 }

@@ -26,6 +26,41 @@
 // form until an ACK it is open what the node holds, and it counts as behind even
 // when the resource has changed back.
 //
+// # States
+//
+// From its types' exceptions a node's state is judged anew whenever somebody looks;
+// nothing stores it. Of the states that apply the first of this order counts, of a
+// type, of a stream over its types, and of a node over its streams (States, Judge, Merge):
+//
+//	disconnected   the node has no stream; kept for 10 min
+//	rejected       a version that is current was refused, or the last answer refused what was held
+//	stale          behind for longer than AckTimeout, but for what Withholds allows; or the
+//	               stream unconfirmed for longer than ProbeInterval + AckTimeout
+//	pending        behind, within the deadline
+//	fresh          nothing is known to be lacking, or nothing is subscribed to
+//
+//	                a change, a subscription          AckTimeout without an ACK
+//	       ┌───────┐ ───────────────────────► ┌─────────┐ ─────────────────► ┌───────┐
+//	──────►│ fresh │                          │ pending │                    │ stale │
+//	       └───────┘ ◄─────────────────────── └─────────┘                    └───────┘
+//	         │   ▲      ACK of all that          │    ▲                        │  │
+//	         │   │      was lacking         NACK │    │ another form           │  │
+//	         │   │                               ▼    │ is current             │  │
+//	         │   │                          ┌──────────┐       NACK            │  │
+//	         │   │                          │ rejected │◄──────────────────────┘  │
+//	         │   │                          └──────────┘                          │
+//	         │   └────────────────────── ACK, of a probe too ─────────────────────┤
+//	         │    nothing answered for ProbeInterval + AckTimeout                 │
+//	         └───────────────────────────────────────────────────────────────────►┘
+//
+//	any ── the last stream ends ──► disconnected ── a stream is opened ──► pending, or fresh
+//
+// Overdue tells when the owner must end the stream. An answer counts with the nonce
+// that it answers, once: what was overtaken, given up or answered before confirms
+// nothing. So a request out of the blue, an unsubscribe of what was never subscribed
+// to, and an answer that comes twice change no state (testdata/healthy). Behind is counted
+// in resources, versions and seconds; ConfirmedAt is each stream's own.
+//
 // A wildcard subscriber costs a few words plus its exceptions, and an ACK
 // that came for {C} says nothing of {A,B}. The idea of progress as one number
 // is that of etcd's raft tracker; the exceptions are what xDS adds to it.

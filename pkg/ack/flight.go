@@ -27,6 +27,21 @@ func (t *Tracker) Abandoned(name mesh.Name) bool {
 	return ok
 }
 
+// Forgotten gives the names that the response in flight carries and that are no
+// exceptions any more: the client may come to hold what nobody follows.
+func (t *Tracker) Forgotten() []mesh.Name {
+	if t.flight == nil {
+		return nil
+	}
+	var out []mesh.Name
+	for _, c := range t.flight.carried {
+		if !t.Lacks(c.Name) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
 // Carried is one name in a response: the version sent, or "" for a removal.
 type Carried struct {
 	Name    mesh.Name
@@ -84,6 +99,7 @@ func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
 				t.due--
 			}
 			e.phase, e.retry, e.want, e.nonce = sent, false, c.Version, nonce
+			e.sentNewer = e.newer
 			e.unsure = e.unsure || c.Version != e.held
 			t.exceptions[c.Name] = e
 			t.flight.news = true
@@ -106,7 +122,8 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 		case e.phase == sent && e.nonce == nonce:
 			t.clear(c.Name, e)
 		case e.nonce == nonce: // due again meanwhile
-			e.held, e.unsure = c.Version, false
+			e.held, e.unsure, e.told = c.Version, false, false
+			e.newer, e.sentNewer = e.newer-e.sentNewer, 0
 			t.exceptions[c.Name] = e
 		}
 	}

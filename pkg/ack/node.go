@@ -8,14 +8,9 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// precedence: the lower, the sooner it decides a node's state.
-func (s State) precedence() int {
-	return slices.Index([]State{Disconnected, Rejected, Stale, Pending, Fresh}, s)
-}
-
 // Worse gives the state that decides when both apply.
 func Worse(a, b State) State {
-	if a.precedence() <= b.precedence() {
+	if a.Precedence() <= b.Precedence() {
 		return a
 	}
 	return b
@@ -67,18 +62,7 @@ func newer(a, b *time.Time) bool { return a != nil && (b == nil || a.After(*b)) 
 func Summarize(nodes []Node) Summary {
 	s := Summary{Nodes: len(nodes)}
 	for _, n := range nodes {
-		switch n.State {
-		case Fresh:
-			s.Fresh++
-		case Pending:
-			s.Pending++
-		case Stale:
-			s.Stale++
-		case Rejected:
-			s.Rejected++
-		case Disconnected:
-			s.Disconnected++
-		}
+		*s.of(n.State)++
 	}
 	return s
 }

@@ -14,7 +14,20 @@ type Policy struct {
 	ProbeInterval time.Duration
 	// AckTimeout is how long a response may go unanswered.
 	AckTimeout time.Duration
+	// Prompt is for a client that is known to acknowledge every type at once: then
+	// an ACK that stays away is a loss, of CDS and LDS too.
+	Prompt bool
+	// Extended is how long a response may go unanswered before the stream is ended,
+	// where that is more than AckTimeout: for a node that was reset again and again. It excuses no
+	// node in the audit.
+	Extended time.Duration
 }
+
+// Withholds tells whether this client may withhold the ACK of a type.
+func (p Policy) Withholds(t mesh.Type) bool { return !p.Prompt && Withholds(t) }
+
+// Patience is how long a response may go unanswered before the stream is ended.
+func (p Policy) Patience() time.Duration { return max(p.AckTimeout, p.Extended) }
 
 // Current is what a node should hold; a snapshot.View is one.
 type Current interface {
@@ -75,8 +88,8 @@ func (s *Stream) Types() []mesh.Type {
 	return out
 }
 
-// Withholds tells whether clients withhold the ACK of this type while they
-// warm what it names: Envoy does so for a new cluster or listener, up to 15 s.
+// Withholds tells whether there are clients that withhold the ACK of this type while
+// they warm what it names: Envoy does so for a new cluster or listener, up to 15 s.
 func Withholds(t mesh.Type) bool { return t == mesh.TypeCluster || t == mesh.TypeListener }
 
 // ConfirmedBeside gives when a type other than t was last acknowledged, here or
@@ -98,15 +111,15 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 }
 
 // Overdue gives the first type whose response went unanswered for longer than
-// the ack timeout, or false. A withheld ACK is not overdue while another type
+// the policy's patience, or false. A withheld ACK is not overdue while another type
 // of the stream is being confirmed.
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.AckTimeout {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() {
 			continue
 		}
-		if Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
+		if s.Policy.Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
 			continue
 		}
 		return t, true
@@ -119,7 +132,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	tr := s.types[t]
 	out := TypeState{
 		Type: t.Short(), Wildcard: tr.wildcard,
-		SentAt: timeOrNil(tr.sentAt), AckedAt: timeOrNil(tr.ackedAt),
+		SentAt: timeOrNil(tr.sentAt), AckedAt: timeOrNil(tr.ackedAt), ConfirmedAt: timeOrNil(s.ConfirmedAt),
 	}
 	count, sum := tr.total(t, cur)
 	out.Subscribed, out.CurrentVersion = count, mesh.SumVersion(sum)
@@ -136,9 +149,10 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 			continue
 		}
 		out.Behind++
+		out.BehindVersions = max(out.BehindVersions, e.versions())
 		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
-		if since.IsZero() || e.since.Before(since) {
-			since = e.since
+		if at := e.behindSince(now); since.IsZero() || at.Before(since) {
+			since = at
 		}
 	}
 	out.HeldVersion = mesh.SumVersion(sum)
@@ -162,7 +176,7 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 	if out.Behind > 0 {
 		behindFor = max(now.Sub(since), 0)
 	}
-	warming := Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
+	warming := s.Policy.Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
 	switch {
 	case !tr.Subscribed():
 		out.State = Fresh // nothing is asked for, so nothing can be out of date
@@ -213,7 +227,7 @@ func (s *Stream) Behind(t mesh.Type, cur Current) []BehindResource {
 		if held == current {
 			continue
 		}
-		b := BehindResource{Name: name.Value(), Held: held, Current: current, ChangedAt: e.since}
+		b := BehindResource{Name: name.Value(), Held: held, Current: current, Versions: e.versions(), ChangedAt: e.since}
 		if at, cause, ok := cur.Cause(t, name); ok {
 			b.ChangedAt, b.Cause = at, cause.Object.String()
 		}

@@ -2,6 +2,7 @@ package ack
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -46,17 +47,43 @@ type exception struct {
 	retry bool
 	// asked: the node asked for the name, so it is answered even if it is absent.
 	asked bool
+	// changed: the resource changed while it was subscribed to.
+	changed bool
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
+	// told: the client has something from before this stream, of which nothing
+	// but its own word (held) is known, or not even that ("").
+	told bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
 	// want is what was sent or refused; "" for a removal.
 	want mesh.Version
 	// nonce is the response that carried want.
 	nonce uint64
-	// since is when held went out of date.
-	since time.Time
+	// since is when held went out of date; changing is from then to the last change.
+	since    time.Time
+	changing time.Duration
+	// newer counts the versions since held; sentNewer is what it was when want was sent.
+	newer, sentNewer int32
+}
+
+// behindSince is when a node that may not hold the current version began to be
+// behind. What it held is current again where a change was taken back: then only the
+// latest word is missing, and not what it did without meanwhile.
+func (e exception) behindSince(now mesh.Version) time.Time {
+	if e.held == now {
+		return e.since.Add(e.changing)
+	}
+	return e.since
+}
+
+// versions gives how many versions the node is behind; 0 where it holds none.
+func (e exception) versions() int {
+	if e.held == "" {
+		return 0
+	}
+	return int(e.newer)
 }
 
 // holding gives what the node is known to hold, where now is the current version.
@@ -110,14 +137,16 @@ func (t *Tracker) Remove(name mesh.Name) (removed bool) {
 func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: held, since: at, unsure: held == ""}
+		e = exception{held: held, since: at, unsure: held == "", told: true}
 	}
 	e.asked = true
 	t.setDue(name, e, known)
 }
 
-// Asked tells whether a name is due because the node asked for it.
-func (t *Tracker) Asked(name mesh.Name) bool { return t.exceptions[name].asked }
+// AwaitsChange tells whether the node lacks a change of the resource that came
+// while it subscribed to it. An ACK ends that, so a change is told of once: what
+// is sent again, or asked for, is none.
+func (t *Tracker) AwaitsChange(name mesh.Name) bool { return t.exceptions[name].changed }
 
 // Hurry lets the due names go out although a response is in flight, which then
 // counts as lost and its nonce as old. heard tells that the node itself has
@@ -139,7 +168,19 @@ func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
 	if known && e.phase == refused {
 		t.retryOthers(name, e.nonce)
 	}
+	e.changed = true
+	e.newer++
+	e.changing = max(at.Sub(e.since), 0)
 	t.setDue(name, e, known)
+}
+
+// Passed says that further versions of a name came and went before the change that
+// Changed was told of.
+func (t *Tracker) Passed(name mesh.Name, versions int) {
+	if e, ok := t.exceptions[name]; ok && versions > 0 {
+		e.newer += int32(min(versions, math.MaxInt16))
+		t.exceptions[name] = e
+	}
 }
 
 // Drop forgets that a name is an exception: it is no longer subscribed to, or

@@ -3,6 +3,7 @@ package ack_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ var epoch = time.Unix(0, 0)
 //	new [delta] · wildcard on|off · add NAME… · remove NAME… · ask NAME… [held=V]
 //	set NAME=V…      what is current, without telling the tracker
 //	changed NAME=V…  what is current, and the tracker is told ("" for gone: NAME=-)
+//	passed N NAME…   N versions came and went before that
 //	drop NAME… · hurry [heard] · distrust · send N NAME…|due · ack N · nack N [MESSAGE] · wait DURATION
 //	due · state
 func TestTranscripts(t *testing.T) {
@@ -105,6 +107,12 @@ func (d *driver) do(t *testing.T, words []string) string {
 				tr.Changed(mesh.Intern(n), was, d.now)
 			}
 		}
+	case "passed":
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		each(args[1:], func(name mesh.Name) { tr.Passed(name, n) })
 	case "hurry":
 		tr.Hurry(len(args) > 0)
 	case "distrust":
@@ -167,6 +175,9 @@ func (d *driver) state(typ mesh.Type) string {
 	}
 	for _, r := range d.s.Behind(typ, d.w) {
 		fmt.Fprintf(&b, " %s:%s>%s", r.Name, orDash(r.Held), orDash(r.Current))
+		if r.Versions > 1 {
+			fmt.Fprintf(&b, "(%d)", r.Versions)
+		}
 	}
 	if st.Nack != nil {
 		fmt.Fprintf(&b, " nack:%q%v", st.Nack.Message, st.Nack.Resources)

@@ -20,13 +20,16 @@ type Readiness struct {
 	Source string `json:"source"`
 	// Synced is true once everything that existed at the start is known.
 	Synced bool `json:"synced"`
-	// Connected is false while the source cannot be reached; LagSeconds says for how long, Reason why.
+	// Connected is false while a source cannot be reached; LagSeconds says for how long it
+	// has not been, or has been known to be ahead of what is held, Reason why.
 	Connected  bool            `json:"connected"`
 	LagSeconds float64         `json:"lagSeconds"`
 	Reason     string          `json:"reason,omitempty"`
 	Generation mesh.Generation `json:"generation"`
 	// Problems counts objects that are wrong; they stop nothing. See /audit.
 	Problems int `json:"problems"`
+	// Sources are the parts of the sources, one by one.
+	Sources []ack.SourceState `json:"sources,omitempty"`
 }
 
 func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +47,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, code, Readiness{
 		Ready: st.Synced, Source: st.Source, Synced: st.Synced, Connected: st.Connected,
 		LagSeconds: st.SourceLagSeconds, Reason: st.SourceReason,
-		Generation: st.Generation, Problems: len(st.Problems),
+		Generation: st.Generation, Problems: len(st.Problems), Sources: st.Sources,
 	})
 }
 

@@ -76,21 +76,30 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 func (d *pageData) fill(a ack.Audit) {
 	d.Audit = a
 	d.Nodes = slices.Clone(a.Nodes)
-	trouble := []ack.State{ack.Rejected, ack.Stale, ack.Pending, ack.Disconnected, ack.Fresh}
 	slices.SortStableFunc(d.Nodes, func(x, y ack.Node) int {
-		return cmp.Or(cmp.Compare(slices.Index(trouble, x.State), slices.Index(trouble, y.State)), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(urgency(x.State), urgency(y.State)), cmp.Compare(x.ID, y.ID))
 	})
 	if len(d.Nodes) > maxPageNodes {
 		d.Hidden = len(d.Nodes) - maxPageNodes
 		d.Nodes = d.Nodes[:maxPageNodes]
 	}
-	d.States = []stateCount{
-		{ack.Fresh, a.Summary.Fresh},
-		{ack.Pending, a.Summary.Pending},
-		{ack.Stale, a.Summary.Stale},
-		{ack.Rejected, a.Summary.Rejected},
-		{ack.Disconnected, a.Summary.Disconnected},
+	d.States = nil
+	for _, state := range slices.Backward(ack.States()) {
+		d.States = append(d.States, stateCount{state, a.Summary.Of(state)})
 	}
+}
+
+// urgency orders states from the one that needs a person most; who has
+// disconnected may just be gone.
+func urgency(s ack.State) int {
+	switch s {
+	case ack.Fresh:
+		return 2 * len(ack.States())
+	case ack.Disconnected:
+		return len(ack.States())
+	case ack.Rejected, ack.Stale, ack.Pending:
+	}
+	return s.Precedence()
 }
 
 // age is audit.Age for the template: a nil time is "never".

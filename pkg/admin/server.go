@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/drain"
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +44,13 @@ type Resyncer interface {
 	// called name (of any type), to one node, or to all for "". It gives the number of nodes that
 	// something is sent to, and does not wait for them; it wraps ErrNotFound for a node that is not known.
 	Resync(ctx context.Context, node mesh.NodeID, name string) (nodes int, err error)
+}
+
+// Explainer tells the story of a node and a cluster.
+type Explainer interface {
+	// Explain tells it; cluster may be short, endpoint "" for none. A node or a
+	// cluster that is not known is a verdict of the story and no error.
+	Explain(ctx context.Context, node mesh.NodeID, cluster, endpoint string) (history.Story, error)
 }
 
 // Statuser knows how the server is.
@@ -83,7 +92,11 @@ type Config struct {
 	Store    Store
 	Resyncer Resyncer
 	Statuser Statuser
-	Gatherer prometheus.Gatherer
+	// Explainer may be nil: then there is no /explain.
+	Explainer Explainer
+	Drainer   Drainer
+	Versioner Versioner
+	Gatherer  prometheus.Gatherer
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// Logger may be nil: nothing is logged.
@@ -120,7 +133,12 @@ func New(cfg Config) *Server {
 	mux.Handle("/livez", s.plain(get, s.livez))
 	mux.Handle("/readyz", s.plain(get, s.readyz))
 	mux.Handle("/audit", s.plain(get, s.audit))
+	if cfg.Explainer != nil {
+		mux.Handle("/explain", s.plain(get, s.explain))
+	}
 	mux.Handle("/resources", s.plain(get, s.resources))
+	mux.Handle("/versions", s.plain(get, s.versions))
+	mux.Handle("/drain", s.patient(get, drain.MaxTimeout+askTimeout, s.drain))
 	mux.Handle("/resync", s.plain([]string{http.MethodPost}, s.resync))
 	metrics := promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: askTimeout})
 	mux.Handle("/metrics", s.plain(get, metrics.ServeHTTP))
@@ -181,6 +199,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // plain is what all handlers but the profiles share: the methods they take (nil
 // for all), deadlines, and no caching.
 func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
+	return s.patient(methods, askTimeout, h)
+}
+
+// patient is plain with another time for what an answer is made of.
+func (s *Server) patient(methods []string, patience time.Duration, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -190,10 +213,10 @@ func (s *Server) plain(methods []string, h http.HandlerFunc) http.Handler {
 			return
 		}
 		// A writer that knows no deadlines is a test's.
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience + writeTimeout - askTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			s.log.Debug("no write deadline", "err", err)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		h(w, r.WithContext(ctx))
 	})

@@ -153,3 +153,6 @@ func readError(path string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
+
+// fileInDirectory wants a path whose directory exists; the file need not.
+func fileInDirectory(path string) error { return existingDirectory(filepath.Dir(path)) }

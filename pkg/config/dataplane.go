@@ -106,6 +106,13 @@ type Dataplane struct {
 	DiscoveryMaxAge time.Duration
 	// DrainTime bounds how long in-flight work may take after SIGTERM.
 	DrainTime time.Duration
+	// MaxConnectionAge is about how old a client's HTTP connection gets (0: no limit), and
+	// MaxConnectionAgeGrace what is on it then gets to finish.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// MaxActiveRequests and MaxRequestBytes are 0 for no limit.
+	MaxActiveRequests, MaxRequestBytes int
+	// AccessLog is a file, "-" for standard output, or "" for none.
+	AccessLog string
 	Log       Log
 }
 
@@ -126,7 +133,8 @@ func DefaultDataplane() Dataplane {
 		UnknownDestinations: Pass,
 		Limits:              defaultLimits(),
 
-		Log: Log{Level: "info", Format: "text"},
+		MaxConnectionAgeGrace: 30 * time.Second,
+		Log:                   Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -152,7 +160,7 @@ func dataplaneTable(c *Dataplane) *table {
 	text(t, &c.AdminAddress, "admin-address", "address", "serve the admin side (HTTP) here", listenAddress)
 	text(t, &c.OutboundAddress, "outbound-address", "address", "take outbound requests here, and pick the cluster by authority", listenAddress)
 	text(t, &c.InboundAddress, "inbound-address", "address", "take captured inbound connections here; empty is off", optional(listenAddress))
-	text(t, &c.HealthAddress, "health-address", "address", "serve /ready for kubelet here; empty is off", optional(listenAddress))
+	text(t, &c.HealthAddress, "health-address", "address", "serve /ready and /drain for kubelet here; empty is off", optional(listenAddress))
 	list(t, &c.Listen, "listen", "ADDRESS=CLUSTER[,tcp|http][,proxy]", "take traffic for one cluster here, with proxy behind a PROXY header (repeatable)",
 		strings.Fields, parseListen, Listen.String)
 	path(t, &c.StateDir, "state-dir", "directory", "keep the last good configuration here, for a start without a control plane", makeableDirectory)
@@ -167,6 +175,11 @@ func dataplaneTable(c *Dataplane) *table {
 	duration(t, &c.DrainTime, "drain-time", "let in-flight work take this long after SIGTERM")
 	captureFields(t, c)
 	limitFields(t, &c.Limits)
+	optionalDuration(t, &c.MaxConnectionAge, "max-connection-age", "tell a client's HTTP connection to go at about this age (10% more or less); 0 is off")
+	duration(t, &c.MaxConnectionAgeGrace, "max-connection-age-grace", "what is on a connection of that age gets this long to finish")
+	limit(t, &c.MaxActiveRequests, "max-active-requests", "shed requests at once while so many are in flight; 0 is no limit")
+	limit(t, &c.MaxRequestBytes, "max-request-bytes", "refuse longer request bodies, streams included; 0 is no limit")
+	text(t, &c.AccessLog, "access-log", "file", "write a JSON line for each request to this file, - for standard output; empty is off", anyText)
 	logFields(t, &c.Log)
 	t.judge = func() []error { return c.complete() }
 	return t

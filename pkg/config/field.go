@@ -156,6 +156,37 @@ func duration(t *table, p *time.Duration, name, usage string) {
 	scalar(t, p, name, "duration", usage, parse, time.Duration.String)
 }
 
+// optionalDuration adds a setting of a time span of which 0 means none.
+func optionalDuration(t *table, p *time.Duration, name, usage string) {
+	parse := func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a duration such as 10s or 500ms", s)
+		}
+		if d < 0 {
+			return 0, fmt.Errorf("%s is less than 0", s)
+		}
+		return d, nil
+	}
+	scalar(t, p, name, "duration", usage, parse, time.Duration.String)
+}
+
+// limit adds a setting of a whole number of which 0 means no limit.
+func limit(t *table, p *int, name, usage string) {
+	parse := func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a whole number", s)
+		}
+		if n < 0 {
+			return 0, fmt.Errorf("%d is less than 0", n)
+		}
+		return n, nil
+	}
+	f := scalar(t, p, name, "number", usage, parse, strconv.Itoa)
+	f.plain = true
+}
+
 // count adds a setting of a whole number of at least 1.
 func count(t *table, p *int, name, usage string) {
 	parse := func(s string) (int, error) {

@@ -46,7 +46,8 @@ type Server struct {
 	ProbeInterval time.Duration
 	// AckTimeout is how long a node may take to acknowledge.
 	AckTimeout time.Duration
-	// SourceCheckInterval is how often live reads check that the source's watch still moves.
+	// SourceCheckInterval is within how long live reads find a watch of the cluster that
+	// stopped delivering, or a cluster that went back to an older state.
 	SourceCheckInterval time.Duration
 	// MaxStreams bounds the streams of one connection.
 	MaxStreams int
@@ -58,6 +59,13 @@ type Server struct {
 	MaxNodeBytes int
 	// MaxRequestBytes bounds one xDS request.
 	MaxRequestBytes int
+	// HistoryLimit bounds the lines of the history of published changes.
+	HistoryLimit int
+	// AuditLog is the file of the audit log, or "" for none.
+	AuditLog string
+	// AuditLogMaxBytes bounds one file of it, AuditLogMaxFiles how many are kept.
+	AuditLogMaxBytes int
+	AuditLogMaxFiles int
 	// Pprof serves /debug/pprof on the admin address.
 	Pprof bool
 	// Channelz serves gRPC's channelz on the xDS address.
@@ -79,6 +87,9 @@ func DefaultServer() Server {
 		MaxNodeStreams:      1000,
 		MaxNodeBytes:        64 << 10,
 		MaxRequestBytes:     32 << 20, // a reconnecting client names all that it holds
+		HistoryLimit:        65_536,
+		AuditLogMaxBytes:    100 << 20,
+		AuditLogMaxFiles:    5,
 		Log:                 Log{Level: "info", Format: "text"},
 	}
 }
@@ -110,12 +121,16 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	text(t, &c.ClusterDomain, "cluster-domain", "domain", "last part of service names", clusterDomain)
 	duration(t, &c.ProbeInterval, "probe-interval", "probe a stream that has acknowledged nothing for this long")
 	duration(t, &c.AckTimeout, "ack-timeout", "a node that takes longer to acknowledge is stale, and its stream is reset")
-	duration(t, &c.SourceCheckInterval, "source-check-interval", "check this often that the source's watch still moves")
+	duration(t, &c.SourceCheckInterval, "source-check-interval", "find a watch of the cluster that stopped delivering within this time, by live reads")
 	count(t, &c.MaxStreams, "max-streams", "streams allowed on one connection")
 	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe to, all types together")
 	count(t, &c.MaxNodeStreams, "max-node-streams", "streams that one node id may have open")
 	count(t, &c.MaxNodeBytes, "max-node-bytes", "size allowed for the metadata of a node")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
+	count(t, &c.HistoryLimit, "history-limit", "lines that explain remembers of published changes: one for each, and one for each endpoint that it changed")
+	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", fileInDirectory)
+	count(t, &c.AuditLogMaxBytes, "audit-log-max-bytes", "size at which the audit log goes on in a new file")
+	count(t, &c.AuditLogMaxFiles, "audit-log-max-files", "files of the audit log that are kept, the newest included")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
 	boolean(t, &c.Channelz, "channelz", "serve gRPC's channelz on the xDS address")
 	logFields(t, &c.Log)

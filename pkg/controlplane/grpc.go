@@ -6,6 +6,7 @@ import (
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/freshmesh/freshmesh/pkg/drain/drainv1"
 	"github.com/freshmesh/freshmesh/pkg/xds"
 	"github.com/freshmesh/freshmesh/pkg/xds/lrs"
 	"google.golang.org/grpc"
@@ -33,14 +34,20 @@ func (s *Server) registerServices() {
 	s.xds.Register(s.grpc)
 	loadstatsv3.RegisterLoadReportingServiceServer(s.grpc, lrs.New(lrs.Config{
 		Sink: s.refresh, Interval: s.cfg.ReportInterval, Logger: s.cfg.Logger.Named("lrs"), Done: s.done,
+		MaxNodeStreams: s.cfg.MaxNodeStreams,
 	}))
+	drainv1.RegisterDrainServiceServer(s.grpc, drainService{server: s})
 	if s.cfg.Channelz {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
-	s.loop.onSync = func() { s.setHealth(healthv1.HealthCheckResponse_SERVING) }
+	s.loop.onSync = func() {
+		s.logSynced(s.store.Snapshot().Generation())
+		s.drains.begin()
+		s.setHealth(healthv1.HealthCheckResponse_SERVING)
+	}
 }
 
 // setHealth sets the health of the server and of each of its services (gRPC

@@ -19,26 +19,25 @@ func (s *Server) Audit(ctx context.Context, node mesh.NodeID) (ack.Audit, error)
 	if err != nil {
 		return ack.Audit{}, fmt.Errorf("ask the streams: %w", err)
 	}
-	return ack.Audit{Server: s.Status().ServerStatus, Time: time.Now(), Summary: ack.Summarize(nodes), Nodes: nodes}, nil
+	server := s.Status().ServerStatus
+	server.AckTimeoutSeconds, server.Digests = s.cfg.Policy.AckTimeout.Seconds(), s.digests()
+	return ack.Audit{Server: server, Time: time.Now(), Summary: ack.Summarize(nodes), Nodes: nodes}, nil
 }
 
 // Status implements admin.Statuser.
 func (s *Server) Status() admin.Status {
-	source := s.cfg.Source.Status()
-	problems := slices.Concat(source.Problems, *s.loop.problems.Load())
-	if s.cfg.Static != nil {
-		problems = append(problems, s.cfg.Static.Status().Problems...)
-	}
+	source := sources{s.cfg.Source, s.cfg.Static}.status(time.Now())
+	problems := slices.Concat(source.problems, *s.loop.problems.Load())
 	slices.SortFunc(problems, mesh.Problem.Compare)
 	if problems == nil {
 		problems = []mesh.Problem{}
 	}
 	return admin.Status{
-		Connected: source.Connected,
+		Connected: source.connected,
 		ServerStatus: ack.ServerStatus{
 			Instance: s.xds.Instance(), Build: s.cfg.Build, Source: s.cfg.Source.Name(),
 			Synced: s.loop.synced.Load(), Generation: s.store.Snapshot().Generation(),
-			SourceLagSeconds: lagOf(source, time.Now()).Seconds(), SourceReason: source.Reason,
+			SourceLagSeconds: source.lag.Seconds(), SourceReason: source.reason, Sources: source.parts,
 			Problems: problems,
 		},
 	}

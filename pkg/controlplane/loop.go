@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/drain"
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
 	"github.com/freshmesh/freshmesh/pkg/translate"
@@ -22,6 +24,14 @@ type loop struct {
 	asks    chan func()
 	// onSync is called once, when what the sources held at the start is published.
 	onSync func()
+	// history remembers what was published since then.
+	history *history.Log
+	// onPublished is told of it as well; it must not block, and may be nil.
+	onPublished func([]history.Entry)
+	// places and uses are told of every object and of every update before it is published; published then gets a token.
+	places    *drain.Places
+	uses      *drain.History
+	published chan struct{}
 
 	// owned by run
 	translator *translate.Translator
@@ -36,7 +46,8 @@ type loop struct {
 // newLoop makes a loop that waits for the sync of withFiles, too, if that is set.
 func newLoop(c translate.Config, withFiles bool, store *snapshot.Store, log hclog.Logger, m *metrics) *loop {
 	l := &loop{
-		queue: newQueue(withFiles), store: store, log: log, metrics: m, asks: make(chan func()),
+		history: history.New(0),
+		queue:   newQueue(withFiles), store: store, log: log, metrics: m, asks: make(chan func()),
 		translator: translate.New(c), merger: newMerger(), logged: make(map[mesh.Problem]bool),
 	}
 	l.problems.Store(&[]mesh.Problem{})
@@ -61,31 +72,59 @@ func (l *loop) run(ctx context.Context) error {
 // first, so that what they hide does not show. It reports whether anything was published. What comes before the sync is published as well:
 // nobody is served from the store until synced is set, and then all of it is there.
 func (l *loop) apply(b batch) bool {
-	published := b.files != nil && l.publish(l.merger.replace(*b.files, l.store.Snapshot().Resource), time.Now())
-	begin := time.Now()
-	l.metrics.sourceDelay(b.changes, begin)
+	published := false
+	if b.files != nil {
+		now := time.Now()
+		update := l.merger.replace(*b.files, l.store.Snapshot().Resource)
+		receivedAt(update, now, l.synced.Load())
+		published = l.publish(update, now)
+	}
+	if !l.synced.Load() {
+		for i := range b.changes {
+			b.changes[i].ReceivedAt = time.Time{} // it was there before us
+		}
+	}
 	before := l.translator.Translations()
+	l.notePlaces(b.changes, time.Now())
 	update := l.translator.Apply(b.changes)
 	now := time.Now()
-	l.metrics.translateDelay.Observe(now.Sub(begin).Seconds())
 	l.metrics.translations.Add(float64(l.translator.Translations() - before))
 	published = l.publish(l.merger.generated(update), now) || published
 	if b.synced && !l.synced.Load() {
 		l.log.Info("source synced", "generation", l.store.Snapshot().Generation())
+		l.history.Begin(l.store.Snapshot().Generation(), now)
 		l.synced.Store(true)
 		l.onSync()
 	}
 	l.noteProblems()
+	select {
+	case l.published <- struct{}{}:
+	default: // whoever waits looks at everything anyway
+	}
 	return published
 }
 
 func (l *loop) publish(u mesh.Update, at time.Time) bool {
+	before := l.store.Snapshot()
+	l.uses.Note(u, before.Generation()+1, at)
 	snap, published := l.store.Publish(u, at)
 	if published {
+		l.remember(u, before, snap, at)
 		l.metrics.generation.Set(float64(snap.Generation()))
 		l.log.Debug("published", "generation", snap.Generation(), "put", len(u.Put), "removed", len(u.Remove))
 	}
 	return published
+}
+
+// notePlaces passes on where pods are, and wakes those who wait for that.
+func (l *loop) notePlaces(changes []translate.Change, now time.Time) {
+	for _, c := range changes {
+		if c.Put != nil {
+			l.places.Put(c.Put, now)
+		} else {
+			l.places.Delete(c.Delete, now)
+		}
+	}
 }
 
 // noteProblems shows the problems of translation and of merging and logs each new one once.
@@ -123,19 +162,32 @@ func (l *loop) Reconcile(ctx context.Context, service mesh.Key, live []mesh.Obje
 	err = l.ask(ctx, func() {
 		if diff := l.translator.Differs(service, live); len(diff) > 0 {
 			l.log.Warn("the live read differs from what was known", "service", service.String(), "objects", len(diff))
+			for i := range diff {
+				diff[i].ReceivedAt = time.Now()
+			}
 			changed = l.apply(batch{changes: diff})
 		}
 	})
 	return changed, err
 }
 
-// ServiceOf implements refresh.Services. The loop answers within one
-// translation; a cluster that it cannot be asked about in time is unknown.
-func (l *loop) ServiceOf(cluster string) (service mesh.Key, ok bool) {
+// ServicesOf implements refresh.Services. The loop answers within one
+// translation; clusters that it cannot be asked about in time are unknown.
+func (l *loop) ServicesOf(clusters []string) map[string]mesh.Key {
+	services := make(map[string]mesh.Key)
+	if len(clusters) == 0 {
+		return services
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	_ = l.ask(ctx, func() { service, ok = l.translator.ServiceOf(cluster) })
-	return service, ok
+	_ = l.ask(ctx, func() {
+		for _, cluster := range clusters {
+			if service, ok := l.translator.ServiceOf(cluster); ok {
+				services[cluster] = service
+			}
+		}
+	})
+	return services
 }
 
 // askTimeout bounds how long others wait for the owner of a stream or of the loop.

@@ -3,19 +3,21 @@ package controlplane
 import (
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
-	"github.com/freshmesh/freshmesh/pkg/translate"
+	"github.com/freshmesh/freshmesh/pkg/xds"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 type metrics struct {
 	translations   prometheus.Counter
 	generation     prometheus.Gauge
-	translateDelay prometheus.Observer
-	source         prometheus.Observer
+	historyDropped prometheus.Counter
+	// propagation is labelled stage, origin.
+	propagation *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, status func() mesh.SourceStatus) *metrics {
+func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, from sources) *metrics {
 	m := &metrics{
 		translations: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "freshmesh_translations_total", Help: "Services translated.",
@@ -23,32 +25,30 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "freshmesh_generation", Help: "The store's generation: one step for every published change.",
 		}),
-		translateDelay: propagation.WithLabelValues("translate"),
-		source:         propagation.WithLabelValues("source"),
+		historyDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "freshmesh_history_dropped_total", Help: "Published changes that the history no longer holds, since it is full.",
+		}),
+		propagation: propagation,
 	}
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshmesh_source_lag_seconds", Help: "How long the source has not been reached; 0 while it is.",
-	}, func() float64 { return lagOf(status(), time.Now()).Seconds() })
-	r.MustRegister(propagation, m.translations, m.generation, lag)
+		Name: "freshmesh_source_lag_seconds", Help: "For how long a source has not been reached, or what is held of it may be older than it; 0 while neither is so.",
+	}, func() float64 { return from.status(time.Now()).lag.Seconds() })
+	r.MustRegister(propagation, m.translations, m.generation, m.historyDropped, lag)
 	return m
 }
 
-func lagOf(s mesh.SourceStatus, now time.Time) time.Duration {
-	if s.Connected || s.Since.IsZero() {
-		return 0
-	}
-	return max(now.Sub(s.Since), 0)
-}
-
-// sourceDelay observes how old the changes are that tell when they were made.
-func (m *metrics) sourceDelay(changes []translate.Change, now time.Time) {
-	for _, c := range changes {
-		if c.Put == nil {
+// published observes the stages up to the publication, once for each change in it.
+func (m *metrics) published(entries []history.Entry) {
+	seen := make(map[mesh.Cause]bool)
+	for i := range entries {
+		e := &entries[i]
+		if e.Cause.ReceivedAt.IsZero() || seen[e.Cause] {
 			continue
 		}
-		// A change from before the start of the process says nothing about it.
-		if at := c.Put.Metadata().ChangedAt; !at.IsZero() && now.Sub(at) < time.Minute {
-			m.source.Observe(max(now.Sub(at), 0).Seconds())
+		seen[e.Cause] = true
+		if e.Cause.ChangedBy != mesh.ByReceipt {
+			m.propagation.WithLabelValues(string(xds.StageSource), string(e.Cause.ChangedBy)).Observe(e.Cause.Lag().Seconds())
 		}
+		m.propagation.WithLabelValues(string(xds.StageTranslate), "").Observe(max(e.PublishedAt.Sub(e.Cause.ReceivedAt), 0).Seconds())
 	}
 }

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"sync"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/static"
@@ -18,14 +19,14 @@ type queue struct {
 	changes map[mesh.Key]translate.Change
 	// files is what the directory of static resources holds; nil once taken.
 	files  *[]static.Resource
-	synced [sources]bool
+	synced [origins]bool
 }
 
 // The sources that a queue takes from.
 const (
 	fromObjects = iota
 	fromFiles
-	sources
+	origins
 )
 
 // batch is what the loop takes from a queue.
@@ -61,12 +62,12 @@ func (q fileQueue) Synced() { q.sync(fromFiles) }
 
 // Put implements mesh.Sink.
 func (q *queue) Put(o mesh.Object) {
-	q.add(o.Metadata(), translate.Change{Put: o})
+	q.add(o.Metadata(), translate.Change{Put: o, ReceivedAt: time.Now()})
 }
 
 // Delete implements mesh.Sink.
 func (q *queue) Delete(m mesh.Meta) {
-	q.add(&m, translate.Change{Delete: m})
+	q.add(&m, translate.Change{Delete: m, ReceivedAt: time.Now()})
 }
 
 // Synced implements mesh.Sink.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
+	"github.com/freshmesh/freshmesh/pkg/auditlog"
+	"github.com/freshmesh/freshmesh/pkg/history"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/refresh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -37,6 +39,10 @@ type Config struct {
 	MaxRequestBytes int
 	// ReportInterval is how often proxies report load; 0 means 10 s.
 	ReportInterval time.Duration
+	// HistoryLimit bounds the lines of the history of published changes; 0 means history.DefaultLimit.
+	HistoryLimit int
+	// AuditLog is run by Run, and takes what is published and what happens to nodes; may be nil.
+	AuditLog *auditlog.Log
 	// Build is shown in the audit.
 	Build string
 	Pprof bool
@@ -56,6 +62,7 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	store   *snapshot.Store
+	drains  *drains
 	// done ends the load reports when the server stops.
 	done chan struct{}
 }
@@ -64,19 +71,27 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{cfg: c, store: snapshot.New(snapshot.Config{}), done: make(chan struct{})}
 	propagation := xds.Propagation()
+	s.drains = newDrains(s)
 	s.loop = newLoop(translate.Config{ClusterDomain: c.ClusterDomain}, c.Static != nil, s.store,
-		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, c.Source.Status))
+		c.Logger.Named("loop"), newMetrics(c.Registry, propagation, sources{c.Source, c.Static}))
+	s.loop.history = history.New(c.HistoryLimit)
+	var events func(xds.Event)
+	if c.AuditLog != nil {
+		events, s.loop.onPublished = s.logEvent, s.logPublished
+	}
 	s.xds = xds.New(xds.Config{
-		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners,
+		Store: s.store, Policy: c.Policy, Ready: s.ready, Own: ownListeners, Events: events,
 		MaxNames: c.MaxNames, MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
 		Logger: c.Logger.Named("xds"), Registerer: c.Registry, Propagation: propagation,
 	})
+	s.loop.published = s.drains.published
+	s.loop.places, s.loop.uses = s.drains.places, s.drains.history
 	s.refresh = refresh.New(refresh.Config{
 		Nodes: nodes{s.xds}, Services: s.loop, Reader: c.Source, Reconciler: s.loop,
 		Logger: c.Logger, Registerer: c.Registry,
 	})
 	s.admin = admin.New(admin.Config{
-		Auditor: s, Store: s, Resyncer: s, Statuser: s, Gatherer: c.Registry,
+		Auditor: s, Store: s, Resyncer: s, Statuser: s, Explainer: s, Drainer: s, Versioner: s, Gatherer: c.Registry,
 		Pprof: c.Pprof, Logger: c.Logger,
 	})
 	s.grpc, s.health = newGRPC(c), health.NewServer()
@@ -90,6 +105,7 @@ const drainTime = 3 * time.Second
 // Run serves on the two listeners, which it closes, until ctx ends; then every
 // stream is ended, and it gives nil. The error says what failed before.
 func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listener) error {
+	defer s.runAuditLog(ctx)()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := s.cfg.Source.Run(ctx, s.loop.queue); err != nil {
@@ -107,6 +123,7 @@ func (s *Server) Run(ctx context.Context, xdsListener, adminListener net.Listene
 	}
 	g.Go(func() error { return s.loop.run(ctx) })
 	g.Go(func() error { return s.refresh.Run(ctx) })
+	g.Go(func() error { return s.drains.run(ctx) })
 	g.Go(func() error { return s.admin.Serve(ctx, adminListener) })
 	g.Go(func() error {
 		if err := s.grpc.Serve(xdsListener); err != nil {
@@ -169,13 +186,14 @@ var clusterTypes = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoint}
 func (n nodes) Holds(node mesh.NodeID, cluster string) refresh.Holding {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	var out refresh.Holding
+	out := refresh.Holding{Stranger: true}
 	for _, t := range clusterTypes {
 		current, known, err := n.xds.Holds(ctx, node, t, cluster)
 		if err != nil {
 			return refresh.Holding{}
 		}
 		out.Behind = out.Behind || known && !current
+		out.Stranger = out.Stranger && !known
 	}
 	return out
 }

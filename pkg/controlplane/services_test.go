@@ -344,9 +344,10 @@ func TestRequestSize(t *testing.T) {
 	if code != codes.ResourceExhausted || !strings.Contains(message, "larger than max (8268 vs. 4096)") {
 		t.Errorf("got %v %q", code, message)
 	}
-	if got := meshtest.Get(t, control.Admin, "/metrics"); !strings.Contains(got, `freshmesh_streams_refused_total{reason="message_bytes"} 1`) {
-		t.Error("the refusal is not counted")
-	}
+	// gRPC tells the client while the handler is still on its way out.
+	meshtest.Until(t, patience, "the refusal counted", func() bool {
+		return strings.Contains(meshtest.Get(t, control.Admin, "/metrics"), `freshmesh_streams_refused_total{reason="message_bytes"} 1`)
+	})
 	var m discoveryv3.DiscoveryResponse
 	err := connect(t, control.XDS).Invoke(t.Context(), "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters", &discoveryv3.DiscoveryRequest{}, &m)
 	if want := "FetchClusters: polling is not served; use StreamClusters or DeltaClusters"; status.Code(err) != codes.Unimplemented || status.Convert(err).Message() != want {

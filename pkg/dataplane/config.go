@@ -65,6 +65,16 @@ type Config struct {
 	DiscoveryTimeout time.Duration
 	// FailFast is how long requests wait for a cluster without usable endpoint (3 s).
 	FailFast time.Duration
+	// FailFastInbound is the same for requests to the application behind the proxy (1 s).
+	FailFastInbound time.Duration
+	// MaxActiveRequests is how many requests may be in flight, MaxRequestBytes how long a request's body may be; 0 for no limit.
+	MaxActiveRequests int
+	MaxRequestBytes   int64
+	// MaxConnectionAge is about how old a client's HTTP connection may become (0: no limit), and
+	// MaxConnectionAgeGrace what is on it then gets (0: DrainTime).
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// AccessLog is a file that gets a JSON line for each request, "-" for standard output; "" for none.
+	AccessLog string
 	// DisableRefresh switches the way back to the control plane off: for tests that must fail without it.
 	DisableRefresh bool
 
@@ -128,6 +138,9 @@ func (c *Config) complete() error {
 	}
 	if c.QuietTime <= 0 {
 		c.QuietTime = min(time.Second, c.DrainTime/4)
+	}
+	if c.MaxConnectionAgeGrace <= 0 {
+		c.MaxConnectionAgeGrace = c.DrainTime
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/barrier"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
@@ -27,18 +29,22 @@ type Proxy struct {
 	discovery *discovery.Client
 	set       *endpoints.Set
 	tracker   *proxy.Tracker
-	// http carries traffic by HTTP, admin the admin and health addresses.
-	http, admin []*httpListener
-	tcp         []*tcpListener
-	captured    []*capturedListener
-	limits      *limits
-	// inbound holds the destinations on this host; nil without an inbound listener.
-	inbound   *endpoints.Set
+	// traffic are the listeners that carry traffic, admin the admin and health addresses.
+	traffic   []*trafficListener
+	admin     []*httpListener
 	listeners []admin.Listener
+	// own are the addresses that connections are captured at.
+	own    []net.Addr
+	limits *limits
+	// inbound holds the destinations on this host; nil without an inbound listener.
+	inbound *endpoints.Set
+	// access and accessFile are nil without an access log; the file is also nil for standard output.
+	access     *proxy.AccessLog
+	accessFile *os.File
 
-	// quit and closeNow are what others ask of Run: to end, and to close the
-	// listeners. Each has room for one.
-	quit, closeNow chan struct{}
+	// quit, closeNow and closeLater are what others ask of Run: to end, and to close the
+	// listeners at once or after the drain time. Each has room for one.
+	quit, closeNow, closeLater chan struct{}
 
 	unhealthy atomic.Bool
 }
@@ -49,9 +55,11 @@ type httpListener struct {
 	server   *http.Server
 }
 
-type tcpListener struct {
+type trafficListener struct {
 	listener net.Listener
-	relay    *proxy.TCP
+	relay    interface {
+		Serve(ctx context.Context, l net.Listener) error
+	}
 }
 
 // New opens the listeners and makes everything ready to run. Its errors are
@@ -60,7 +68,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}, 1), closeNow: make(chan struct{}, 1)}
+	p := &Proxy{cfg: cfg, log: cfg.Logger, quit: make(chan struct{}, 1), closeNow: make(chan struct{}, 1), closeLater: make(chan struct{}, 1)}
 	if err := p.assemble(); err != nil {
 		p.Close()
 		return nil, err
@@ -74,10 +82,17 @@ func (p *Proxy) assemble() error {
 		return err
 	}
 	p.tracker = proxy.NewTracker(metrics)
+	p.tracker.Spread = p.cfg.DrainTime / 4
+	if err := p.openAccessLog(); err != nil {
+		return err
+	}
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
-		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
+		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
 	})
+	if err := p.cfg.Registry.Register(endpoints.NewCollector(p.set)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	p.discovery, err = discovery.New(discovery.Config{
 		NodeID: p.cfg.NodeID, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, KubernetesNode: p.cfg.KubernetesNode, Region: p.cfg.Region, Zone: p.cfg.Zone,
 		Version: p.cfg.Version, Servers: p.cfg.XDSAddresses, Applier: p.set, Logger: p.log.Named("discovery"),
@@ -88,11 +103,33 @@ func (p *Proxy) assemble() error {
 		return err
 	}
 	reporter.Client = p.discovery
+	if err := p.limit(); err != nil {
+		return err
+	}
 	shared := proxy.Config{
 		Discovery: p.discovery, Endpoints: p.set, Metrics: metrics, Tracker: p.tracker, Logger: p.log.Named("proxy"),
 		Names: proxy.Names{Namespace: p.cfg.Namespace, Domain: p.cfg.ClusterDomain}, DiscoveryTimeout: p.cfg.DiscoveryTimeout,
+		AccessLog: p.access, MaxActive: p.cfg.MaxActiveRequests, MaxRequestBytes: p.cfg.MaxRequestBytes,
+		MaxConnectionAge: p.cfg.MaxConnectionAge, MaxConnectionAgeGrace: p.cfg.MaxConnectionAgeGrace,
+		Limits: p.limits.requests, TCPIdle: p.cfg.Limits.TCPIdle,
 	}
 	return p.listen(shared)
+}
+
+func (p *Proxy) openAccessLog() (err error) {
+	out := os.Stdout
+	switch p.cfg.AccessLog {
+	case "":
+		return nil
+	case "-":
+	default:
+		if p.accessFile, err = os.OpenFile(p.cfg.AccessLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640); err != nil {
+			return fmt.Errorf("access log: %w", err)
+		}
+		out = p.accessFile
+	}
+	p.access, err = proxy.NewAccessLog(out, p.cfg.Registry)
+	return err
 }
 
 // lateReporter breaks the circle between endpoints, which report to
@@ -101,9 +138,6 @@ func (p *Proxy) assemble() error {
 type lateReporter struct{ *discovery.Client }
 
 func (p *Proxy) listen(shared proxy.Config) error {
-	if err := p.limit(); err != nil {
-		return err
-	}
 	if err := p.listenCaptured(shared); err != nil {
 		return err
 	}
@@ -119,9 +153,8 @@ func (p *Proxy) listen(shared proxy.Config) error {
 		if err != nil {
 			return err
 		}
-		p.tcp = append(p.tcp, &tcpListener{
-			limit.Listen(nl, p.limits.connections),
-			&proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader, Idle: p.cfg.Limits.TCPIdle},
+		p.traffic = append(p.traffic, &trafficListener{
+			limit.Listen(nl, p.limits.connections), &proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader},
 		})
 		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
 	}
@@ -155,15 +188,11 @@ func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
 	if address == "" {
 		return nil
 	}
-	purpose := name
-	if h.Bound != "" {
-		purpose = "listen"
-	}
-	l, err := open(address, purpose)
+	l, err := open(address, "listen")
 	if err != nil {
 		return err
 	}
-	p.serveHTTP(name, limit.Listen(l, p.limits.connections), h)
+	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), h})
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
 	return nil
 }
@@ -173,6 +202,9 @@ func (p *Proxy) listenAdmin() error {
 		NodeID: string(p.cfg.NodeID), Version: p.cfg.Version, StartedAt: time.Now(), Discovery: p.discovery, Endpoints: p.set,
 		Listeners: p.listeners, Gatherer: p.cfg.Registry, Logger: p.log, State: p.State, Drain: p.Drain,
 		FailHealth: p.unhealthy.Store, Quit: p.Quit,
+		Barrier: barrier.New(barrier.Config{
+			Servers: p.cfg.XDSAddresses, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, NodeID: string(p.cfg.NodeID),
+		}),
 	}
 	for _, s := range []struct {
 		name, address string
@@ -202,6 +234,9 @@ func (p *Proxy) Close() {
 		_ = l.listener.Close()
 	}
 	p.closeSets()
+	if p.accessFile != nil {
+		_ = p.accessFile.Close()
+	}
 }
 
 // Addresses gives where the proxy listens, by name: "outbound", "admin",
@@ -231,11 +266,13 @@ func (p *Proxy) State() admin.State {
 	return admin.Live
 }
 
-// Drain begins a drain without an end: readiness fails, connections are wound
-// up. Without grace the listeners close too.
+// Drain begins a drain without exit: readiness fails, connections are wound
+// up. The listeners close at once, or with grace after the drain time.
 func (p *Proxy) Drain(graceful bool) {
 	p.tracker.Drain()
-	if !graceful {
+	if graceful {
+		ask(p.closeLater)
+	} else {
 		ask(p.closeNow)
 	}
 }

@@ -153,6 +153,7 @@ func TestAdmin(t *testing.T) {
 		"/clusters":             echo + "::" + a + "::rq_total::1\n",
 		"/clusters?format=json": `"port_value"`,
 		"/config_dump":          `"address": "` + a,
+		"/config_dump?x":        "\"on\": [\n     \"reset\"\n    ],\n    \"attempts\": 2",
 		"/listeners":            "outbound::127.0.0.1:",
 		"/freshness":            `"confirmedAt"`,
 		"/stats":                "freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n",
@@ -343,15 +344,10 @@ func TestDrainTimeEnds(t *testing.T) {
 	defer s.Close()
 	control.set(echo, s.Listener.Addr().String())
 	r := start(t, addr, func(c *dataplane.Config) { c.DrainTime = 200 * time.Millisecond })
-	failed := make(chan error, 1)
+	told := make(chan string, 1)
 	go func() {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr["outbound"]+"/", nil)
-		req.Host = echo
-		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		failed <- err
+		_, h, _ := r.get(echo)
+		told <- h.Get("Proxy-Status")
 	}()
 	eventually(t, "in flight", func() bool { _, b := r.admin(http.MethodGet, "/clusters"); return strings.Contains(b, "rq_active::1") })
 	began := time.Now()
@@ -359,8 +355,8 @@ func TestDrainTimeEnds(t *testing.T) {
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("took %s", took)
 	}
-	if <-failed == nil {
-		t.Error("a request that never ends ended well")
+	if got := <-told; !strings.Contains(got, "layer=proxy; reason=draining") {
+		t.Errorf("a request that never ends was told %q", got)
 	}
 }
 

@@ -1,11 +1,10 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"net"
-	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
@@ -13,12 +12,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 )
-
-// capturedListener takes what the kernel leads here.
-type capturedListener struct {
-	listener net.Listener
-	captured *proxy.Captured
-}
 
 // limits are what all listeners of traffic share.
 type limits struct {
@@ -31,7 +24,7 @@ func (p *Proxy) limit() error {
 	l := p.cfg.Limits
 	memory := &limit.Memory{Limit: l.Memory}
 	requests, err := proxy.NewLimits(proxy.LimitsConfig{
-		HeaderCount: l.HeaderCount, BodyIdle: l.BodyIdle, WriteIdle: l.WriteIdle, Overloaded: memory.Over,
+		HeaderCount: l.HeaderCount, HeaderBytes: l.HeaderBytes, HeaderTime: l.HeaderTime, BodyIdle: l.BodyIdle, WriteIdle: l.WriteIdle, Overloaded: memory.Over,
 	}, p.cfg.Registry)
 	if err != nil {
 		return err
@@ -45,7 +38,7 @@ func (p *Proxy) limit() error {
 func (p *Proxy) listenCaptured(shared proxy.Config) error {
 	captured := proxy.Captured{
 		Config: shared, Opaque: portSet(p.cfg.OpaquePorts), Skip: portSet(p.cfg.SkipPorts),
-		RefuseUnknown: p.cfg.RefuseUnknown, Own: p.owns, Idle: p.cfg.Limits.TCPIdle, Overloaded: p.limits.memory.Over,
+		RefuseUnknown: p.cfg.RefuseUnknown, Own: p.owns,
 	}
 	if err := p.capture("outbound", p.cfg.OutboundAddress, captured); err != nil {
 		return err
@@ -54,7 +47,7 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 		return nil
 	}
 	p.inbound = endpoints.New(endpoints.Config{
-		Reporter: proxy.Quiet{}, FailFast: endpoints.DefaultFailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
+		Reporter: proxy.Quiet{}, FailFast: cmp.Or(p.cfg.FailFastInbound, endpoints.DefaultFailFastInbound), Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)
@@ -68,32 +61,17 @@ func (p *Proxy) capture(name, address string, c proxy.Captured) error {
 	if err != nil {
 		return openError(address, name, err)
 	}
-	c.Handover = proxy.NewHandover(l.Addr())
-	p.captured = append(p.captured, &capturedListener{limit.Listen(l, p.limits.connections), &c})
-	p.serveHTTP(name, c.Handover, &c)
+	p.own = append(p.own, l.Addr())
+	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), &c})
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
 	return nil
-}
-
-// serveHTTP makes the server of an HTTP listener; Run runs it.
-func (p *Proxy) serveHTTP(name string, l net.Listener, h http.Handler) {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{
-		Handler: p.limits.requests.Handler(h), DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: p.stdLog(),
-		ReadHeaderTimeout: p.cfg.Limits.HeaderTime, MaxHeaderBytes: p.cfg.Limits.HeaderBytes, IdleTimeout: time.Hour,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
-	}
-	p.limits.requests.Watch(server)
-	p.http = append(p.http, &httpListener{name, l, server})
 }
 
 // owns tells whether an address is a listener of this proxy. It looks at each
 // call: addresses of the host come and go.
 func (p *Proxy) owns(a netip.AddrPort) bool {
-	for _, l := range p.captured {
-		own, ok := l.listener.Addr().(*net.TCPAddr)
+	for _, l := range p.own {
+		own, ok := l.(*net.TCPAddr)
 		if !ok || own.AddrPort().Port() != a.Port() {
 			continue
 		}

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// grace is what is left in flight at the end of a drain gets before its connections are closed.
+// grace is for what is left in flight at the end of a drain to tell its clients so.
 const grace = time.Second
 
 // Run serves until ctx ends or Quit is called, drains, and gives nil. An error
@@ -22,7 +21,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, failed := errgroup.WithContext(serving)
-	for _, l := range slices.Concat(p.http, p.admin) {
+	for _, l := range p.admin {
 		group.Go(func() error {
 			err := l.server.Serve(l.listener)
 			if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
@@ -31,16 +30,22 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return fmt.Errorf("serve %s: %w", l.name, err)
 		})
 	}
-	for _, l := range p.tcp {
+	for _, l := range p.traffic {
 		group.Go(func() error { return l.relay.Serve(failed, l.listener) })
-	}
-	for _, l := range p.captured {
-		group.Go(func() error { return l.captured.Serve(failed, l.listener) })
 	}
 	group.Go(func() error {
 		p.limits.memory.Run(failed)
 		return nil
 	})
+	if p.access != nil {
+		group.Go(func() error {
+			if err := p.access.Run(failed); err != nil {
+				// Traffic matters more.
+				p.log.Error("access log ended", "err", err)
+			}
+			return nil
+		})
+	}
 	group.Go(func() error {
 		if err := p.discovery.Run(failed); err != nil && failed.Err() == nil {
 			return fmt.Errorf("discovery: %w", err)
@@ -58,11 +63,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	err := group.Wait()
 	p.closeSets()
+	if p.accessFile != nil {
+		_ = p.accessFile.Close()
+	}
 	return err
 }
 
 // wait waits until it is time to drain.
 func (p *Proxy) wait(ctx, failed context.Context) {
+	var later <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,6 +81,14 @@ func (p *Proxy) wait(ctx, failed context.Context) {
 		case <-p.quit:
 			return
 		case <-p.closeNow:
+			p.closeListeners()
+		case <-p.closeLater:
+			if later == nil {
+				timer := time.NewTimer(p.cfg.DrainTime)
+				defer timer.Stop()
+				later = timer.C
+			}
+		case <-later:
 			p.closeListeners()
 		}
 	}
@@ -87,13 +104,10 @@ func (p *Proxy) wind(failed context.Context) {
 		p.log.Warn("drain time is over with work in flight", "active", p.tracker.Active())
 	}
 	p.closeListeners()
+	p.tracker.Expire()
 	rest, cancelRest := context.WithTimeout(failed, grace)
 	defer cancelRest()
-	for _, l := range p.http {
-		if l.server.Shutdown(rest) != nil {
-			_ = l.server.Close()
-		}
-	}
+	_ = p.tracker.WaitQuiet(rest, 0)
 	p.tracker.Abort()
 	for _, l := range p.admin {
 		_ = l.server.Close()
@@ -103,13 +117,7 @@ func (p *Proxy) wind(failed context.Context) {
 
 // closeListeners stops accepting traffic; the admin side stays.
 func (p *Proxy) closeListeners() {
-	for _, l := range p.tcp {
-		_ = l.listener.Close()
-	}
-	for _, l := range p.captured {
-		_ = l.listener.Close()
-	}
-	for _, l := range p.http {
+	for _, l := range p.traffic {
 		_ = l.listener.Close()
 	}
 }

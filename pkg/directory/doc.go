@@ -29,8 +29,8 @@
 // went missing, must stand unchanged for 150 ms before it counts, and
 // for a second where the file gives nothing at all any more. A listing every second finds what no
 // event told: edits behind a symlink, a file system without events, another
-// directory of the same name. While the directory cannot be listed, everything
-// stays.
+// directory of the same name. Every 30 s all files are read, whatever their size
+// and time say. While the directory cannot be listed, everything stays.
 //
 // # Concurrency
 //

@@ -25,6 +25,8 @@ const (
 	// empty for as long as the program takes to write.
 	emptyTime    = time.Second
 	pollInterval = time.Second
+	// rereadInterval: an edit behind a symlink may keep size and time.
+	rereadInterval = 30 * time.Second
 )
 
 // defaultMaxFileBytes is Config.MaxFileBytes when that is 0.
@@ -69,6 +71,8 @@ type Watcher[K Key, V any] struct {
 	count int
 	// burst is when the first event came that has not been acted on; zero for none.
 	burst time.Time
+	// rereadAt is when everything was last read whatever its stamp.
+	rereadAt time.Time
 	// again is when a held version can be judged; zero for none.
 	again time.Time
 	// clashes are the keys that stand more than once.
@@ -129,10 +133,20 @@ func (w *Watcher[K, V]) Do(ctx context.Context, f func()) error {
 	}
 }
 
-func (w *Watcher[K, V]) do(f func()) error {
+// reread has the next listing read everything, when that is due.
+func (w *Watcher[K, V]) reread(now time.Time) {
+	if now.Sub(w.rereadAt) < rereadInterval {
+		return
+	}
+	w.rereadAt = now
 	for _, one := range w.files {
 		one.dirty = true
 	}
+}
+
+func (w *Watcher[K, V]) do(f func()) error {
+	w.rereadAt = time.Time{}
+	w.reread(time.Now())
 	if err := w.list(time.Now(), false); err != nil {
 		return err
 	}
@@ -152,7 +166,8 @@ func (w *Watcher[K, V]) Run(ctx context.Context) error {
 		defer func() { _ = w.watcher.Close() }()
 	}
 	w.rewatch()
-	_ = w.list(time.Now(), true) // a failure is in Status
+	w.rereadAt = time.Now()
+	_ = w.list(w.rereadAt, true) // a failure is in Status
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	wake := time.NewTimer(pollInterval)
@@ -174,6 +189,7 @@ func (w *Watcher[K, V]) Run(ctx context.Context) error {
 			_ = w.list(time.Now(), false) // a failure is in Status
 		case <-poll.C:
 			w.rewatch()
+			w.reread(time.Now())
 			_ = w.list(time.Now(), false)
 		case r := <-w.requests:
 			r.done <- w.do(r.f)

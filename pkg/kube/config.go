@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -16,8 +18,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// defaultProbeInterval is Config.ProbeInterval when that is 0.
-const defaultProbeInterval = 5 * time.Second
+// defaultCheckInterval is Config.CheckInterval when that is 0.
+const defaultCheckInterval = 30 * time.Second
 
 // The client's own rate limit. Five feeds and the budgeted live reads stay far
 // below it; it is there for the server's sake, should one of them go wrong.
@@ -41,11 +43,16 @@ type Config struct {
 	Kubeconfig string
 	// Context is the context of the kubeconfig; "" takes its current one.
 	Context string
-	// ProbeInterval is how long the server may be silent before it is asked
-	// something, and how long it has to answer; 0 means 5 s.
-	ProbeInterval time.Duration
+	// CheckInterval is within how long a watch that stopped delivering, a
+	// listing that is not answered, and a server that went back to an older
+	// state are found; 0 means 30 s. A server that is silent for a sixth of it
+	// is asked something. Watches are asked to last a third of it, in whole
+	// seconds, at least 2, so 6 s is the least that keeps its word.
+	CheckInterval time.Duration
 	// Logger may be nil.
 	Logger hclog.Logger
+	// Registerer takes the metrics; may be nil. Registering twice with one panics.
+	Registerer prometheus.Registerer
 }
 
 // New makes a Source. It reads the kubeconfig but sends nothing: a server that
@@ -73,23 +80,27 @@ func New(c Config) (*Source, error) {
 }
 
 // NewForClient makes a Source over a client that exists; server names the API
-// server in reasons. Of c, it takes the ProbeInterval and the Logger.
+// server in reasons. Of c, it takes all but the kubeconfig.
 func NewForClient(client kubernetes.Interface, server string, c Config) *Source {
 	s := &Source{
 		client:          client,
 		server:          server,
 		log:             c.Logger,
-		probeInterval:   c.ProbeInterval,
-		watchSilence:    defaultWatchSilence,
+		times:           timesOf(cmp.Or(c.CheckInterval, defaultCheckInterval)),
 		dropConnections: func() {},
 	}
 	if s.log == nil {
 		s.log = hclog.NewNullLogger()
 	}
-	if s.probeInterval == 0 {
-		s.probeInterval = defaultProbeInterval
-	}
 	s.health = newHealth(server, s.log, time.Now())
+	relists := newRelists(c.Registerer)
+	s.feeds = make(map[mesh.Kind]*feed, len(resources))
+	for _, r := range resources {
+		s.feeds[r.kind] = &feed{
+			resource: r, client: client, health: s.health, times: s.times, log: s.log, relists: relists,
+			held: s.health.kinds[r.kind].held, faulty: make(map[mesh.Key]bool),
+		}
+	}
 	return s
 }
 

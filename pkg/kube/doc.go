@@ -6,8 +6,8 @@
 //
 // One client-go Reflector for each kind lists, watches, follows bookmarks, and
 // recovers from expired versions. Each object is converted as it comes off the
-// wire and handed to the sink; what stays here is a name and a UID for each,
-// which tells deletions after a new listing. An informer would keep a second
+// wire and handed to the sink; what stays here is a name, a UID and a resource
+// version for each, which tell deletions and compare with live reads. An informer would keep a second
 // copy of everything, and its back-off of up to a minute cannot be changed;
 // this one waits at most 3 s.
 //
@@ -21,18 +21,44 @@
 // # How it knows that the server is there
 //
 // Every request of every kind is observed: its answer, its events and
-// bookmarks. When nothing was heard for Config.ProbeInterval, a live list of
-// one Service is asked for, which also tells that the server reaches its
+// bookmarks. When nothing was heard for a sixth of Config.CheckInterval, a live
+// list of one Service is asked for, which also tells that the server reaches its
 // store. A probe that gets no answer closes all connections (at most every
-// second interval), so that watches on a dead one begin anew. A watch without
-// event or bookmark for 3 minutes (bookmarks come about every minute) is ended,
-// and its kind listed again.
+// second time), so that watches on a dead one begin anew.
 //
 //	not connected ── the server answers, and both required kinds succeed ──▶ connected
 //	connected ── no answer, 401, 5xx, or a required kind fails ──▶ not connected
 //
+// # How it knows that a watch delivers
+//
+// A watch that lost its way looks like one of a quiet resource, so each kind is
+// checked twice in each Config.CheckInterval, past every cache. The version of a
+// live list of one object is compared with the watermark, the version up to which
+// everything was delivered (versions can be compared: KEP-5504):
+//
+//	below the watermark ─────────────────────────────▶ rewound: listed anew
+//	the watermark has passed the live version of last time ──▶ proven, until then
+//	it has not; or the feed was cut off since; or 20 intervals have passed:
+//	    everything is listed live, page by page, the watch gets a grace,
+//	    and names, UIDs and versions are compared
+//	        equal ───────────────────────────────────▶ proven
+//	        a change from before the listing is missing ──▶ deaf: listed anew
+//	        an object is older than what was delivered ──▶ rewound: listed anew
+//
+// So that a quiet kind is proven too, watches are asked to last a third of the
+// interval only: API servers send a bookmark before they end one. One that neither
+// speaks nor ends in time is given up, and the kind listed anew (silent; less and less
+// often while that finds nothing). A list that is not answered within the interval is
+// asked for again (no-answer). All of these are counted, logged, and shown by the audit.
+//
+// A server that was restored to an older state may have changed on from there,
+// and use versions anew. So what is delivered after a rewind carries its count
+// (mesh.Meta.Rewinds), which goes before the versions. No failure takes anything
+// away: only a listing, or an event, does.
+//
 // # Concurrency
 //
-// Run owns all goroutines and waits for them. A feed belongs to its
-// Reflector's goroutine. The state behind Status is a leaf with a mutex.
+// Run owns all goroutines and waits for them. A feed belongs to its Reflector's
+// goroutine; what its checker compares (held) and the way to have it listed anew
+// (restarts) are leaves with a mutex, and so is the state behind Status.
 package kube

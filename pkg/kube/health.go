@@ -39,11 +39,21 @@ type kindHealth struct {
 	// refused is true while the server answers that this kind is not for us.
 	refused   bool
 	refusedAt time.Time
+	// check says why the last live read failed; "" when it did not.
+	check        string
+	checkRefused bool
+	// doubt says why the kind is being listed anew; "" once that is delivered.
+	doubt string
+	// failures counts its failed list and watch requests, and the watches that were cut off.
+	failures uint64
+	// feed is what is shown of it: its CheckedAt, BehindSince and Relists are kept there.
+	feed mesh.Feed
+	held *held
 	// problems are those of the kind's objects; changed through found.
 	problems map[mesh.Key][]mesh.Problem
 }
 
-func (k *kindHealth) failure() string { return cmp.Or(k.list, k.watch) }
+func (k *kindHealth) failure() string { return cmp.Or(k.list, k.watch, k.doubt, k.check) }
 
 func newHealth(server string, log hclog.Logger, now time.Time) *health {
 	h := &health{
@@ -51,7 +61,10 @@ func newHealth(server string, log hclog.Logger, now time.Time) *health {
 		away: "no answer from " + server + " yet", kinds: make(map[mesh.Kind]*kindHealth),
 	}
 	for _, r := range resources {
-		h.kinds[r.kind] = &kindHealth{resource: r, problems: make(map[mesh.Key][]mesh.Problem)}
+		h.kinds[r.kind] = &kindHealth{
+			resource: r, held: newHeld(), problems: make(map[mesh.Key][]mesh.Problem),
+			feed: mesh.Feed{Name: r.plural, BehindSince: now},
+		}
 	}
 	h.status = mesh.SourceStatus{Since: now, Reason: h.away}
 	return h
@@ -61,7 +74,19 @@ func newHealth(server string, log hclog.Logger, now time.Time) *health {
 func (h *health) Status() mesh.SourceStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.status
+	s := h.status
+	s.Feeds = make([]mesh.Feed, 0, len(resources))
+	for _, r := range resources {
+		s.Feeds = append(s.Feeds, h.kinds[r.kind].shown())
+	}
+	return s
+}
+
+// heardSince tells whether the server has answered anything since a time.
+func (h *health) heardSince(at time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status.LastSeenAt.After(at)
 }
 
 // reached notes an answer that shows that the server serves us.
@@ -70,15 +95,16 @@ func (h *health) reached() {
 }
 
 // failed notes that a request which was no feed's failed.
-func (h *health) failed(err error, what string) {
-	h.change(func(now time.Time) { h.blame(err, what, now) })
+func (h *health) failed(err error, what string, began time.Time) {
+	h.change(func(now time.Time) { h.blame(err, what, began, now) })
 }
 
 // heard notes an event or a bookmark of a watch, or that the watch began.
 func (h *health) heard(kind mesh.Kind) {
 	h.change(func(now time.Time) {
-		h.accept(h.kinds[kind], now)
-		h.kinds[kind].watch = ""
+		k := h.kinds[kind]
+		k.watch = ""
+		h.accept(k, now)
 	})
 }
 
@@ -92,18 +118,22 @@ func (h *health) answered(kind mesh.Kind) {
 // delivered notes that a full listing is in the sink. It tells whether all is
 // synced with that, for the first time.
 func (h *health) delivered(kind mesh.Kind) (synced bool) {
-	return h.change(func(time.Time) { h.kinds[kind].listed = true })
+	return h.change(func(now time.Time) {
+		k := h.kinds[kind]
+		k.listed, k.doubt, k.feed.CheckedAt = true, "", now
+	})
 }
 
 // requestFailed notes a kind's failed list or watch request. It tells whether
 // all is synced with that, for the first time: a refused kind is not waited for.
-func (h *health) requestFailed(kind mesh.Kind, err error, watch bool) (synced bool) {
+func (h *health) requestFailed(kind mesh.Kind, err error, watch bool, began time.Time) (synced bool) {
 	return h.change(func(now time.Time) {
 		k := h.kinds[kind]
+		k.failures++
 		if watch {
-			k.watch = h.blame(err, "watch "+k.plural, now)
+			k.watch = h.blame(err, "watch "+k.plural, began, now)
 		} else {
-			k.list = h.blame(err, "list "+k.plural, now)
+			k.list = h.blame(err, "list "+k.plural, began, now)
 		}
 		if refused(err) {
 			k.refused, k.refusedAt = true, now
@@ -141,10 +171,14 @@ func (h *health) serves(now time.Time) {
 	h.away, h.status.LastSeenAt = "", now
 }
 
-// blame gives the reason of a failed request, and notes what it tells of the
-// server; with mu.
-func (h *health) blame(err error, what string, now time.Time) string {
+// blame gives the reason of a request that began at a time and failed, and
+// notes what it tells of the server; with mu. A server that answered others
+// meanwhile is not away.
+func (h *health) blame(err error, what string, began, now time.Time) string {
 	reason, away := explain(err, what, h.server)
+	if unanswered(err) && h.status.LastSeenAt.After(began) {
+		return "no answer from " + h.server + " to " + what + " in time"
+	}
 	if away {
 		h.away = reason
 	} else {
@@ -156,6 +190,10 @@ func (h *health) blame(err error, what string, now time.Time) string {
 // accept notes that the server answered a request for the kind; with mu.
 func (h *health) accept(k *kindHealth, now time.Time) {
 	h.serves(now)
+	if k.refused && k.watch != "" {
+		k.list = ""
+		return // a refused watch is none the better for an answered list
+	}
 	if !k.refused && k.list == "" {
 		return
 	}
@@ -185,6 +223,9 @@ func (h *health) changed(do func(now time.Time)) (old, next mesh.SourceStatus) {
 	old = h.status
 	do(now)
 	s := &h.status
+	for _, k := range h.kinds {
+		k.keepTime(now)
+	}
 	s.Reason = h.disconnection()
 	s.Connected = s.Reason == ""
 	if !s.Synced {
@@ -238,7 +279,7 @@ func (h *health) waiting() string {
 func (h *health) collect() []mesh.Problem {
 	var all []mesh.Problem
 	for _, k := range h.kinds {
-		if k.refused && !k.required {
+		if (k.refused || k.checkRefused) && !k.required {
 			all = append(all, mesh.Problem{Object: string(k.kind) + " *", Reason: k.failure()})
 		}
 		for _, problems := range k.problems {

@@ -103,7 +103,12 @@ type rig struct {
 // newSource makes a Source for a server, with short times.
 func newSource(t *testing.T, url string) *Source {
 	t.Helper()
-	s, err := New(Config{Kubeconfig: kubetest.Kubeconfig(t, url), ProbeInterval: 300 * time.Millisecond})
+	return newSourceEvery(t, url, 1800*time.Millisecond)
+}
+
+func newSourceEvery(t *testing.T, url string, check time.Duration) *Source {
+	t.Helper()
+	s, err := New(Config{Kubeconfig: kubetest.Kubeconfig(t, url), CheckInterval: check})
 	must(t, err)
 	s.health.refusedPause = 200 * time.Millisecond
 	return s

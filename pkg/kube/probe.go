@@ -24,7 +24,7 @@ type prober struct {
 
 // keepProbing probes until ctx ends.
 func (s *Source) keepProbing(ctx context.Context) {
-	tick := time.NewTicker(s.probeInterval)
+	tick := time.NewTicker(s.probe)
 	defer tick.Stop()
 	p := &prober{Source: s}
 	for {
@@ -33,17 +33,17 @@ func (s *Source) keepProbing(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if st := s.Status(); st.Connected && !p.suspect && time.Since(st.LastSeenAt) < s.probeInterval {
+		if st := s.Status(); st.Connected && !p.suspect && time.Since(st.LastSeenAt) < s.probe {
 			continue
 		}
-		p.probe(ctx)
+		p.ask(ctx)
 	}
 }
 
-// probe asks for one Service live, past every cache, and notes the answer.
-func (p *prober) probe(ctx context.Context) {
+// ask asks for one Service live, past every cache, and notes the answer.
+func (p *prober) ask(ctx context.Context) {
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, p.probeInterval)
+	limited, cancel := context.WithTimeout(ctx, p.probe)
 	defer cancel()
 	_, err := p.client.CoreV1().Services("").List(limited, metav1.ListOptions{Limit: 1})
 	if ctx.Err() != nil {
@@ -52,12 +52,12 @@ func (p *prober) probe(ctx context.Context) {
 	if err == nil {
 		p.health.reached()
 	} else {
-		p.health.failed(err, "list services")
+		p.health.failed(err, "list services", began)
 	}
 	if unanswered(err) && p.Status().LastSeenAt.Before(began) {
 		p.suspect = true
 	}
-	if p.suspect && time.Since(p.dropped) >= 2*p.probeInterval {
+	if p.suspect && time.Since(p.dropped) >= 2*p.probe {
 		p.log.Debug("connections closed", "server", p.server)
 		p.dropConnections()
 		// While nothing answers, what is dialled anew may be dead as well.

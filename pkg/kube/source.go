@@ -24,14 +24,14 @@ import (
 // Source is the mesh.Source over an API server; see the package
 // documentation. Run may be called once.
 type Source struct {
-	client        kubernetes.Interface
-	server        string
-	log           hclog.Logger
-	probeInterval time.Duration
-	watchSilence  time.Duration
+	client kubernetes.Interface
+	server string
+	log    hclog.Logger
+	times
 	// dropConnections closes every connection to the server.
 	dropConnections func()
 	health          *health
+	feeds           map[mesh.Kind]*feed
 }
 
 // Name is "kubernetes".
@@ -45,13 +45,10 @@ func (s *Source) Status() mesh.SourceStatus { return s.health.Status() }
 func (s *Source) Run(ctx context.Context, sink mesh.Sink) error {
 	ctx = klog.NewContext(ctx, s.clientLog()) //nolint:forbidigo // that is how client-go is given ours
 	var all sync.WaitGroup
-	for _, r := range resources {
-		f := &feed{
-			resource: r, client: s.client, health: s.health, sink: sink,
-			watchSilence: s.watchSilence,
-			known:        make(map[mesh.Key]string), faulty: make(map[mesh.Key]bool),
-		}
+	for _, f := range s.feeds {
+		f.sink = sink
 		all.Go(func() { f.run(ctx) })
+		all.Go(func() { f.keepChecking(ctx) })
 	}
 	all.Go(func() { s.keepProbing(ctx) })
 	all.Wait()
@@ -71,20 +68,27 @@ func (s *Source) clientLog() logr.Logger {
 // "Resource versions", unset). A service that does not exist is absent from
 // the result.
 func (s *Source) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, error) {
+	began := time.Now()
 	var found []runtime.Object
 	svc, err := s.client.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		found = append(found, svc)
 	case !apierrors.IsNotFound(err):
-		return nil, s.readFailed(ctx, err, service, "get services")
+		return nil, s.readFailed(ctx, began, err, service, "get services")
 	}
+	known := s.feeds[mesh.KindEndpointSlice]
+	mark := known.held.mark()
 	selector := labels.Set{discoveryv1.LabelServiceName: service.Name}.String()
 	slices, err := s.client.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil, s.readFailed(ctx, err, service, "list endpointslices")
+		return nil, s.readFailed(ctx, began, err, service, "list endpointslices")
 	}
 	s.health.reached()
+	if before(slices.ResourceVersion, mark) {
+		known.relist(rewound, "a live read is at version "+slices.ResourceVersion+", and "+mark+" was delivered")
+		return nil, fmt.Errorf("read %s: the server went back to an older state, which is being listed", service)
+	}
 	for i := range slices.Items {
 		found = append(found, &slices.Items[i])
 	}
@@ -95,6 +99,8 @@ func (s *Source) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, err
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", service, err)
 		}
+		m := converted.Metadata()
+		m.Rewinds = s.feeds[m.Kind].held.rewound()
 		objects = append(objects, converted)
 	}
 	return objects, nil
@@ -102,11 +108,11 @@ func (s *Source) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, err
 
 // readFailed gives Read's error, and notes what it tells of the server. A
 // deadline that was the caller's own tells nothing.
-func (s *Source) readFailed(ctx context.Context, err error, service mesh.Key, what string) error {
+func (s *Source) readFailed(ctx context.Context, began time.Time, err error, service mesh.Key, what string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("read %s: no answer from %s: %w", service, s.server, ctx.Err())
 	}
-	s.health.failed(err, what)
+	s.health.failed(err, what, began)
 	reason, _ := explain(err, what, s.server)
 	return fmt.Errorf("read %s: %w", service, &flatError{error: err, text: reason})
 }

@@ -150,10 +150,12 @@ func TestExpiredWatch(t *testing.T) {
 }
 
 // A watch that the server closes is taken up where it ended, and is no outage.
+// The check interval is the default, so that its grace is longer than the
+// Reflector's pause after watches that ended at once.
 func TestWatchClosed(t *testing.T) {
 	a := kubetest.NewServer(t)
 	a.Put(kubetest.Service("a", 80))
-	r := run(t, newSource(t, "http://"+a.Address))
+	r := run(t, newSourceEvery(t, "http://"+a.Address, 30*time.Second))
 	before := r.is(true, true, "")
 	for port := int32(81); port < 84; port++ {
 		a.Set((*kubetest.Faults).EndWatches)
@@ -169,9 +171,7 @@ func TestWatchClosed(t *testing.T) {
 func TestDeafWatch(t *testing.T) {
 	a := kubetest.NewServer(t)
 	a.Put(kubetest.Service("a", 80))
-	s := newSource(t, "http://"+a.Address)
-	s.watchSilence = time.Second
-	r := run(t, s)
+	r := run(t, newSource(t, "http://"+a.Address))
 	r.is(true, true, "")
 	a.Set(func(f *kubetest.Faults) { f.Deaf["services"] = true })
 	a.Put(kubetest.Service("a", 81))

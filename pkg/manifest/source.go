@@ -119,7 +119,7 @@ func parse(name string, data []byte) directory.Content[mesh.Key, mesh.Object] {
 		}
 		m := o.Metadata()
 		m.Origin = name
-		m.ChangedAt = time.Time{}
+		m.ChangedAt, m.ChangedBy = time.Time{}, ""
 		c.Items = append(c.Items, directory.Item[mesh.Key, mesh.Object]{Key: m.Key, Line: d.line, Value: o})
 		c.Problems = append(c.Problems, problems...)
 	}

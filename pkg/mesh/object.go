@@ -51,14 +51,34 @@ type Meta struct {
 	// UID and ResourceVersion are empty for objects that come from files.
 	UID             string
 	ResourceVersion string
+	// Rewinds counts how often the source had gone back to an older state
+	// before this form: a form after more of them is the newer one, whatever
+	// its ResourceVersion. 0 for objects that come from files.
+	Rewinds uint64
 	// ChangedAt is when the object last changed as its own metadata tells
 	// (managedFields, the last-change-trigger-time annotation); zero when it
 	// does not tell.
 	ChangedAt time.Time
+	// ChangedBy is what ChangedAt was taken from; "" where that is zero.
+	ChangedBy ChangeOrigin
 	// Origin is the file that the object came from, relative to the watched
 	// directory; empty for a cluster.
 	Origin string
 }
+
+// ChangeOrigin is what the time of a change was taken from; also a metric label.
+type ChangeOrigin string
+
+// The origins. Those of Kubernetes often have whole seconds.
+const (
+	// ByTrigger: the annotation endpoints.kubernetes.io/last-change-trigger-time, the change of a
+	// Pod or Service that led to an EndpointSlice.
+	ByTrigger ChangeOrigin = "trigger"
+	// ByManagedFields: the newest time in metadata.managedFields.
+	ByManagedFields ChangeOrigin = "managed-fields"
+	// ByReceipt: the object does not tell; it is when the source received it.
+	ByReceipt ChangeOrigin = "receipt"
+)
 
 // Metadata gives the Meta itself, so that embedding it makes an Object.
 func (m *Meta) Metadata() *Meta { return m }

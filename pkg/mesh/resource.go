@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"strings"
+	"time"
 	"unique"
 )
 
@@ -128,7 +129,28 @@ type Resource struct {
 type Cause struct {
 	Object          Key
 	ResourceVersion string
+	// ChangedAt is when the object changed, as ChangedBy tells it: by its own
+	// metadata, or else when it was received. Zero, as ReceivedAt, for what is not
+	// known to have changed while this process watched.
+	ChangedAt time.Time
+	ChangedBy ChangeOrigin
+	// ReceivedAt is when the source received the change; zero for what was there at the start.
+	ReceivedAt time.Time
 }
+
+// Took is how long the change took until a later time, as this process saw it.
+// The time from the change to its receipt counts too, where it is known: two
+// clocks and whole seconds can make that less than nothing, which counts as 0.
+// False when the change was not watched.
+func (c Cause) Took(until time.Time) (time.Duration, bool) {
+	if c.ReceivedAt.IsZero() {
+		return 0, false
+	}
+	return c.Lag() + max(until.Sub(c.ReceivedAt), 0), true
+}
+
+// Lag is the time from the change to its receipt; never negative.
+func (c Cause) Lag() time.Duration { return max(c.ReceivedAt.Sub(c.ChangedAt), 0) }
 
 // ResourceName is a type and a name.
 type ResourceName struct {

@@ -50,4 +50,26 @@ type SourceStatus struct {
 	// Problems are the source's own: unreadable files, objects that do not
 	// convert. Sorted by object and field; the slice is never changed later.
 	Problems []Problem
+	// Feeds are its parts: the kinds of a cluster; nil for a directory.
+	Feeds []Feed
+}
+
+// Feed is how one part of a source is doing.
+type Feed struct {
+	// Name is what it brings, in the plural: "endpointslices".
+	Name   string
+	Synced bool
+	// ResourceVersion is that up to which everything was delivered; "" for a directory.
+	ResourceVersion string
+	// CheckedAt is when it was last proven to hold what the source holds; zero for never.
+	CheckedAt time.Time
+	// BehindSince is since when what it holds may be older than the truth; zero while nothing says so.
+	BehindSince time.Time
+	// Reason says in one line what is wrong; "" when nothing is.
+	Reason string
+	// Relists counts how often it was listed anew because it could not be
+	// trusted; RelistReason and RelistedAt are those of the last time.
+	Relists      uint64
+	RelistReason string
+	RelistedAt   time.Time
 }

@@ -52,12 +52,8 @@ func convert(kind mesh.Kind, o *metav1.ObjectMeta, rest func(mesh.Meta, *problem
 		return nil, nil, fmt.Errorf("convert %s: %w", key, err)
 	}
 	p := &problems{object: key.String()}
-	m := mesh.Meta{
-		Key:             key,
-		UID:             string(o.UID),
-		ResourceVersion: o.ResourceVersion,
-		ChangedAt:       changedAt(o, p),
-	}
+	m := mesh.Meta{Key: key, UID: string(o.UID), ResourceVersion: o.ResourceVersion}
+	m.ChangedAt, m.ChangedBy = changedAt(o, p)
 	return rest(m, p), p.found, nil
 }
 
@@ -85,11 +81,11 @@ func checkKey(k mesh.Key) error {
 
 // changedAt is when the object last changed, as far as it tells: the trigger
 // time that the endpoint controllers write, else the newest managed field.
-func changedAt(o *metav1.ObjectMeta, p *problems) time.Time {
+func changedAt(o *metav1.ObjectMeta, p *problems) (time.Time, mesh.ChangeOrigin) {
 	if text, ok := o.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err == nil {
-			return at
+			return at, mesh.ByTrigger
 		}
 		p.add("metadata.annotations["+corev1.EndpointsLastChangeTriggerTime+"]", "%q is not an RFC 3339 time", text)
 	}
@@ -99,7 +95,10 @@ func changedAt(o *metav1.ObjectMeta, p *problems) time.Time {
 			newest = f.Time.Time
 		}
 	}
-	return newest
+	if newest.IsZero() {
+		return newest, ""
+	}
+	return newest, mesh.ByManagedFields
 }
 
 // ownAnnotations are the annotations with our prefix, prefix cut off; nil when there are none.

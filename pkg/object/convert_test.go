@@ -67,7 +67,7 @@ spec:
 			want: &mesh.Service{
 				Meta: mesh.Meta{
 					Key: mesh.Key{Kind: "Service", Namespace: "demo", Name: "echo"}, UID: "u1", ResourceVersion: "7",
-					ChangedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+					ChangedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ChangedBy: mesh.ByManagedFields,
 				},
 				Headless: true, Selector: true, PublishNotReadyAddresses: true, InternalTrafficLocal: true,
 				TrafficDistribution: "PreferSameZone", ClientIPAffinity: true, ClientIPAffinityTimeout: time.Minute,
@@ -146,7 +146,7 @@ endpoints:
 			want: &mesh.EndpointSlice{
 				Meta: mesh.Meta{
 					Key:       mesh.Key{Kind: "EndpointSlice", Namespace: "demo", Name: "echo-1"},
-					ChangedAt: time.Date(2026, 2, 2, 2, 2, 2, 500_000_000, time.UTC),
+					ChangedAt: time.Date(2026, 2, 2, 2, 2, 2, 500_000_000, time.UTC), ChangedBy: mesh.ByTrigger,
 				},
 				Service: "echo", AddressType: "IPv4",
 				Ports: []mesh.SlicePort{

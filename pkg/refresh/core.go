@@ -30,12 +30,15 @@ const (
 // core decides. It is pure: time comes in as now, what is to be done goes out
 // through take. Its owner calls it from one goroutine.
 type core struct {
-	limits   Limits
-	reads    bucket
-	reading  int
-	nodes    map[mesh.NodeID]*nodeState
-	pairs    map[pair]*pairState
-	services map[mesh.Key]*serviceState
+	limits  Limits
+	reads   bucket
+	reading int
+	nodes   map[mesh.NodeID]*nodeState
+	// strangers is the budget and the room that all pairs share whose node was never seen
+	// to subscribe: their ids cost nothing to invent.
+	strangers nodeState
+	pairs     map[pair]*pairState
+	services  map[mesh.Key]*serviceState
 	// queue holds the services that wait for a live read, first come first served, each once.
 	queue []mesh.Key
 	// later holds what is to be looked at again at its due time; nextDue is
@@ -74,8 +77,10 @@ type nodeState struct {
 type pairState struct {
 	seenAt  time.Time
 	verdict Verdict
-	named   []netip.AddrPort // at most maxEndpoints
-	resends int              // in a row
+	named   []netip.AddrPort // at most maxNamed
+	// stranger is true while the node was never seen to subscribe to the cluster.
+	stranger bool
+	resends  int // in a row
 	// resendAfter is when the next resend is allowed.
 	resendAfter time.Time
 }
@@ -102,13 +107,14 @@ type delayed struct {
 
 func newCore(l Limits, now time.Time) *core {
 	return &core{
-		limits:   l,
-		reads:    newBucket(l.ReadsPerSecond, l.ReadBurst, now),
-		nodes:    map[mesh.NodeID]*nodeState{},
-		pairs:    map[pair]*pairState{},
-		services: map[mesh.Key]*serviceState{},
-		later:    map[pair]delayed{},
-		sweptAt:  now,
+		limits:    l,
+		reads:     newBucket(l.ReadsPerSecond, l.ReadBurst, now),
+		nodes:     map[mesh.NodeID]*nodeState{},
+		strangers: nodeState{budget: newBucket(l.NodePerSecond, l.NodeBurst, now)},
+		pairs:     map[pair]*pairState{},
+		services:  map[mesh.Key]*serviceState{},
+		later:     map[pair]delayed{},
+		sweptAt:   now,
 	}
 }
 
@@ -124,7 +130,12 @@ func (c *core) take() effects {
 func (c *core) judge(now time.Time, r Report, h Holding, service mesh.Key, hasService bool) {
 	c.sweep(now)
 	p := r.pair()
-	m := c.remember(now, p)
+	if h.Stranger && !hasService {
+		// Whoever reports it, no remedy exists, and anybody could fill the memory with it.
+		c.conclude(now, r, Unverified, notAService)
+		return
+	}
+	m := c.remember(now, p, h.Stranger)
 	if m == nil {
 		c.out.dropped++
 		return
@@ -141,7 +152,7 @@ func (c *core) judge(now time.Time, r Report, h Holding, service mesh.Key, hasSe
 		c.conclude(now, r, Unverified, notAService)
 	default:
 		m.resends = 0
-		c.verify(now, r, service)
+		c.verify(now, m, r, service)
 	}
 }
 
@@ -166,7 +177,7 @@ func (c *core) nodeBehind(now time.Time, m *pairState, r Report, service mesh.Ke
 		c.postpone(r, m.resendAfter, backOff)
 		return
 	}
-	n := c.nodes[r.Node]
+	n := c.of(m, r.Node)
 	if !n.budget.take(now) {
 		c.postpone(r, now.Add(n.budget.wait(now)), nodeBudget)
 		return
@@ -179,7 +190,7 @@ func (c *core) nodeBehind(now time.Time, m *pairState, r Report, service mesh.Ke
 
 // verify answers from a live read: one of a moment ago, one that is already
 // asked for, or a new one.
-func (c *core) verify(now time.Time, r Report, service mesh.Key) {
+func (c *core) verify(now time.Time, m *pairState, r Report, service mesh.Key) {
 	s := c.services[service]
 	if s == nil {
 		s = &serviceState{waiters: map[pair]Report{}}
@@ -195,7 +206,7 @@ func (c *core) verify(now time.Time, r Report, service mesh.Key) {
 		return
 	}
 	if !s.reading && !s.queued {
-		n := c.nodes[r.Node]
+		n := c.of(m, r.Node)
 		if !n.budget.take(now) {
 			c.postpone(r, now.Add(n.budget.wait(now)), nodeBudget)
 			return
@@ -266,7 +277,7 @@ func (c *core) conclude(now time.Time, r Report, v Verdict, reason string) {
 		f.news, m.verdict, m.named = true, v, nil
 	}
 	for _, e := range r.Endpoints {
-		if !slices.Contains(m.named, e.Address) && len(m.named) < maxEndpoints {
+		if !slices.Contains(m.named, e.Address) && len(m.named) < maxNamed {
 			f.news = true
 			m.named = append(m.named, e.Address)
 		}

@@ -18,6 +18,8 @@
 // remedy has a budget: live reads are shared by all who report the same
 // service (one in flight, its result good for a second), and are limited in
 // all; resends are limited by node, and back off for each node and cluster.
+// Node ids cost nothing to invent: all that were never seen to subscribe to
+// what they report share the budget of one node, and a tenth of the memory.
 // What a budget holds back is not lost but looked at again when there is room.
 //
 // Concurrency: all decisions are made by a pure core without goroutine, clock

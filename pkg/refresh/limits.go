@@ -23,6 +23,12 @@ type Limits struct {
 	// MaxPairs (50,000) and MaxPairsPerNode (512) bound the pairs of node and
 	// cluster that are remembered or wait; reports beyond them are dropped and counted.
 	MaxPairs, MaxPairsPerNode int
+	// MaxStrangers (5,000) bounds the pairs among them whose node this server never
+	// saw subscribe to the cluster; all of those share the budget of one node.
+	MaxStrangers int
+	// MaxEndpoints (100,000) bounds the endpoints that waiting reports name;
+	// reports beyond it count without names.
+	MaxEndpoints int
 	// Forget (2 min) is how long after its last report a pair is remembered.
 	Forget time.Duration
 }
@@ -36,6 +42,7 @@ func (l Limits) withDefaults() Limits {
 		ResendBackOff:    or(l.ResendBackOff, time.Second),
 		MaxResendBackOff: or(l.MaxResendBackOff, 30*time.Second),
 		MaxPairs:         or(l.MaxPairs, 50_000), MaxPairsPerNode: or(l.MaxPairsPerNode, 512),
+		MaxStrangers: or(l.MaxStrangers, 5000), MaxEndpoints: or(l.MaxEndpoints, 100_000),
 		Forget: or(l.Forget, 2*time.Minute),
 	}
 }

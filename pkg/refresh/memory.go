@@ -1,28 +1,52 @@
 package refresh
 
-import "time"
+import (
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
 
 // remember gives the state of p, made if need be; nil when there is no room.
-func (c *core) remember(now time.Time, p pair) *pairState {
-	if m := c.pairs[p]; m != nil {
+func (c *core) remember(now time.Time, p pair, stranger bool) *pairState {
+	m := c.pairs[p]
+	if m != nil {
 		m.seenAt = now
+		if m.stranger && !stranger && c.node(now, p.node).pairs < c.limits.MaxPairsPerNode {
+			m.stranger = false
+			c.strangers.pairs--
+			c.nodes[p.node].pairs++
+		}
 		return m
 	}
-	if len(c.pairs) >= c.limits.MaxPairs {
-		return nil
+	n, room := &c.strangers, c.limits.MaxStrangers
+	if !stranger {
+		n, room = c.node(now, p.node), c.limits.MaxPairsPerNode
 	}
-	n := c.nodes[p.node]
-	if n == nil {
-		n = &nodeState{budget: newBucket(c.limits.NodePerSecond, c.limits.NodeBurst, now)}
-		c.nodes[p.node] = n
-	}
-	if n.pairs >= c.limits.MaxPairsPerNode {
+	if len(c.pairs) >= c.limits.MaxPairs || n.pairs >= room {
 		return nil
 	}
 	n.pairs++
-	m := &pairState{seenAt: now}
+	m = &pairState{seenAt: now, stranger: stranger}
 	c.pairs[p] = m
 	return m
+}
+
+// node gives a node's state, made if need be.
+func (c *core) node(now time.Time, id mesh.NodeID) *nodeState {
+	n := c.nodes[id]
+	if n == nil {
+		n = &nodeState{budget: newBucket(c.limits.NodePerSecond, c.limits.NodeBurst, now)}
+		c.nodes[id] = n
+	}
+	return n
+}
+
+// of is whose budget pays for a pair.
+func (c *core) of(m *pairState, id mesh.NodeID) *nodeState {
+	if m.stranger {
+		return &c.strangers
+	}
+	return c.nodes[id]
 }
 
 // sweep forgets what was not heard of for limits.Forget. It looks at
@@ -37,7 +61,7 @@ func (c *core) sweep(now time.Time) {
 			continue
 		}
 		delete(c.pairs, p)
-		c.nodes[p.node].pairs--
+		c.of(m, p.node).pairs--
 	}
 	for id, n := range c.nodes {
 		// A node whose bucket is not full yet is kept, or forgetting would fill it.

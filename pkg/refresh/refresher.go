@@ -2,6 +2,8 @@ package refresh
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +54,10 @@ func New(cfg Config) *Refresher {
 		cfg:     cfg,
 		log:     cfg.Logger.Named("refresh"),
 		metrics: newMetrics(cfg.Registerer),
-		inbox:   inbox{limit: cfg.Limits.MaxPairs, waiting: map[pair]Report{}, wake: make(chan struct{}, 1)},
+		inbox: inbox{
+			limit: cfg.Limits.MaxPairs, nodeLimit: cfg.Limits.MaxPairsPerNode, endpointLimit: cfg.Limits.MaxEndpoints,
+			wake: make(chan struct{}, 1), waiting: map[pair]Report{}, nodes: map[mesh.NodeID]int{},
+		},
 		results: make(chan result, cfg.Limits.MaxReading),
 	}
 }
@@ -98,13 +103,15 @@ func (r *Refresher) Run(ctx context.Context) error {
 // the services that are to be read.
 func (r *Refresher) step() []mesh.Key {
 	now := time.Now()
-	for _, d := range r.core.due(now) {
-		holding, service, ok := r.ask(d.report)
-		r.core.judgeAgain(now, d, holding, service, ok)
+	due, fresh := r.core.due(now), r.inbox.take()
+	services := r.cfg.Services.ServicesOf(clustersOf(due, fresh))
+	for _, d := range due {
+		service, ok := services[d.report.Cluster]
+		r.core.judgeAgain(now, d, r.cfg.Nodes.Holds(d.report.Node, d.report.Cluster), service, ok)
 	}
-	for _, report := range r.inbox.take() {
-		holding, service, ok := r.ask(report)
-		r.core.judge(now, report, holding, service, ok)
+	for _, report := range fresh {
+		service, ok := services[report.Cluster]
+		r.core.judge(now, report, r.cfg.Nodes.Holds(report.Node, report.Cluster), service, ok)
 	}
 	r.core.start(now)
 	out := r.core.take()
@@ -118,9 +125,16 @@ func (r *Refresher) step() []mesh.Key {
 	return out.read
 }
 
-func (r *Refresher) ask(report Report) (Holding, mesh.Key, bool) {
-	service, ok := r.cfg.Services.ServiceOf(report.Cluster)
-	return r.cfg.Nodes.Holds(report.Node, report.Cluster), service, ok
+// clustersOf names what reports are about, each cluster once.
+func clustersOf(due []delayed, fresh map[pair]Report) []string {
+	names := make(map[string]bool)
+	for _, d := range due {
+		names[d.report.Cluster] = true
+	}
+	for p := range fresh {
+		names[p.cluster] = true
+	}
+	return slices.Collect(maps.Keys(names))
 }
 
 // read reads the service live and has the store follow.
@@ -135,12 +149,18 @@ func (r *Refresher) read(ctx context.Context, service mesh.Key) outcome {
 	return outcome{changed: changed, err: err}
 }
 
-// say logs a verdict: at Info when it is news about a service that exists, else
-// at Debug, since clients may invent clusters without end.
+// say logs a verdict: at Info when it is news, else at Debug. What is about no
+// service stays at Trace: clients may invent clusters without end.
 func (r *Refresher) say(f finding) {
 	level := hclog.Debug
-	if f.news && f.reason != notAService {
+	switch {
+	case f.reason == notAService:
+		level = hclog.Trace
+	case f.news:
 		level = hclog.Info
+	}
+	if r.log.GetLevel() > level {
+		return
 	}
 	facts := []any{
 		"node", f.Node, "cluster", f.Cluster, "verdict", f.verdict,
@@ -175,12 +195,16 @@ func addresses(failures []EndpointFailure) string {
 
 // inbox is where Submit leaves reports and Run finds them.
 type inbox struct {
-	limit int           // set once
-	wake  chan struct{} // set once; capacity 1
+	limit, nodeLimit, endpointLimit int           // set once
+	wake                            chan struct{} // set once; capacity 1
 
-	mu sync.Mutex // guards waiting
+	mu sync.Mutex // guards what follows
+	// endpoints is how many the reports name, at most endpointLimit.
+	endpoints int
 	// waiting holds at most limit pairs.
 	waiting map[pair]Report
+	// nodes counts them by node, at most nodeLimit each.
+	nodes map[mesh.NodeID]int
 }
 
 // put adds a report to what waits; false when there is no room.
@@ -198,12 +222,19 @@ func (b *inbox) put(r Report) bool {
 func (b *inbox) keep(r Report) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, ok := b.waiting[r.pair()]
-	if ok {
-		r = old.add(r)
-	} else if len(b.waiting) >= b.limit {
-		return false
+	if b.endpoints+len(r.Endpoints) > b.endpointLimit {
+		r = r.folded()
 	}
+	old, ok := b.waiting[r.pair()]
+	switch {
+	case ok:
+		r = old.add(r)
+	case len(b.waiting) >= b.limit || b.nodes[r.Node] >= b.nodeLimit:
+		return false
+	default:
+		b.nodes[r.Node]++
+	}
+	b.endpoints += len(r.Endpoints) - len(old.Endpoints)
 	b.waiting[r.pair()] = r
 	return true
 }
@@ -216,6 +247,6 @@ func (b *inbox) take() map[pair]Report {
 		return nil
 	}
 	all := b.waiting
-	b.waiting = map[pair]Report{}
+	b.waiting, b.nodes, b.endpoints = map[pair]Report{}, map[mesh.NodeID]int{}, 0
 	return all
 }

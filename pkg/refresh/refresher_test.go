@@ -43,8 +43,12 @@ func (w *world) Resend(node mesh.NodeID, cluster string) {
 	w.resends = append(w.resends, pair{node, cluster})
 }
 
-func (w *world) ServiceOf(cluster string) (mesh.Key, bool) {
-	return mesh.Key{Kind: mesh.KindService, Namespace: "default", Name: cluster}, true
+func (w *world) ServicesOf(clusters []string) map[string]mesh.Key {
+	services := map[string]mesh.Key{}
+	for _, c := range clusters {
+		services[c] = mesh.Key{Kind: mesh.KindService, Namespace: "default", Name: c}
+	}
+	return services
 }
 
 func (w *world) Read(ctx context.Context, service mesh.Key) ([]mesh.Object, error) {

@@ -31,8 +31,12 @@ type EndpointFailure struct {
 	Errors, Issued, ConnectFailed uint64
 }
 
-// maxEndpoints bounds how many endpoints of one report are kept.
-const maxEndpoints = 64
+// maxEndpoints bounds how many endpoints of one report are kept, maxNamed how
+// many of a pair are remembered as told.
+const (
+	maxEndpoints = 64
+	maxNamed     = 16
+)
 
 // Failed tells whether anything failed.
 func (r Report) Failed() bool {
@@ -79,6 +83,16 @@ func (r Report) add(other Report) Report {
 	return r
 }
 
+// folded is r without its endpoints, whose failures are added up.
+func (r Report) folded() Report {
+	n := r.connectFailures()
+	for _, f := range r.Endpoints {
+		n = plus(n, f.Errors)
+	}
+	r.FailConnects, r.Endpoints = n, nil
+	return r
+}
+
 // connectFailures is the larger of what the locality counts and what the endpoints add up to: a
 // client that reports both reports the same dials twice.
 func (r Report) connectFailures() uint64 {
@@ -120,9 +134,11 @@ var verdicts = [...]Verdict{NodeBehind, StoreBehind, Current, Unverified}
 // Holding is what is known of a node's copy of a cluster and its assignment.
 type Holding struct {
 	// Behind tells that the node has not acknowledged the current form of the
-	// cluster or of its assignment. It is false when this server has no stream
-	// of the node that subscribes to them: the node may be another replica's.
+	// cluster or of its assignment. It is false for a stranger.
 	Behind bool
+	// Stranger tells that this server has no stream of the node that subscribes
+	// to them: the node may be another replica's, or nobody's.
+	Stranger bool
 }
 
 // Nodes is what is known of the nodes, and the way to reach them. Run calls
@@ -137,8 +153,10 @@ type Nodes interface {
 
 // Services knows which service a cluster was made from.
 type Services interface {
-	// ServiceOf gives false for a cluster that was not made from a service. It must not block.
-	ServiceOf(cluster string) (mesh.Key, bool)
+	// ServicesOf gives the service of each of the clusters, cluster → service; those
+	// that were not made from one have no entry. It must not block. It is called
+	// once for many reports: a client may invent tens of thousands of names.
+	ServicesOf(clusters []string) map[string]mesh.Key
 }
 
 // Reader reads one service live; mesh.Source is one.

@@ -107,6 +107,7 @@ func look(t *rapid.T, v snapshot.View, key mesh.View, truth map[string]mesh.Reso
 func compare(t *rapid.T, v snapshot.View, history []seen, limit int) {
 	now := history[len(history)-1]
 	for g, then := range history {
+		compareNamed(t, v, mesh.Generation(g), then, now)
 		changes, ok := v.Since(eds, mesh.Generation(g))
 		if !ok {
 			if limit == 1000 || g == len(history)-1 {
@@ -142,6 +143,40 @@ func compare(t *rapid.T, v snapshot.View, history []seen, limit int) {
 		}
 		if !maps.Equal(got, want) {
 			t.Fatalf("since %d: got %v, want %v", g, fmt.Sprint(got), fmt.Sprint(want))
+		}
+	}
+}
+
+// compareNamed: whatever is not as it was, SinceNamed gives, and never twice.
+func compareNamed(t *rapid.T, v snapshot.View, g mesh.Generation, then, now seen) {
+	var names []mesh.Name
+	for _, name := range []string{"v", "w", "x", "y", "z", "never"} {
+		names = append(names, mesh.Intern(name))
+	}
+	got := map[string]bool{}
+	for _, c := range v.SinceNamed(eds, g, names) {
+		name := c.Name.Value()
+		if got[name] {
+			t.Fatalf("%s is twice in SinceNamed", name)
+		}
+		got[name] = true
+		if is, there := now[name]; there != (c.Body != nil) || there && string(c.Body.Value()) != is {
+			t.Fatalf("SinceNamed gives %s as %v, it is %q", name, c.Body, is)
+		}
+	}
+	for _, n := range names {
+		name := n.Value()
+		was, had := then[name]
+		is, there := now[name]
+		if (had != there || was != is) && !got[name] {
+			t.Fatalf("%s was %q at %d, is %q, and SinceNamed does not give it", name, was, g, is)
+		}
+	}
+	if int(v.Generation()) == int(g) {
+		for name := range got {
+			if _, there := now[name]; there {
+				t.Fatalf("%s has not changed since %d, and SinceNamed gives it", name, g)
+			}
 		}
 	}
 }

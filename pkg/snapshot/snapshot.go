@@ -27,6 +27,16 @@ func (s *Snapshot) Resource(name mesh.ResourceName) (mesh.Resource, bool) {
 	return e.res, true
 }
 
+// Form gives the version of a resource, as a view sees it that says nothing of
+// itself, and the generation of the last change of any form; "" and 0 for one that does not exist.
+func (s *Snapshot) Form(name mesh.ResourceName) (mesh.Version, mesh.Generation) {
+	e := s.types[name.Type].entry(mesh.Intern(name.Name))
+	if e == nil {
+		return "", 0
+	}
+	return e.base.Version, e.changed
+}
+
 const shards = 256
 
 var shardSeed = maphash.MakeSeed()

@@ -11,7 +11,7 @@ import (
 // Config of a Store.
 type Config struct {
 	// LogLimit bounds the changes that are remembered for each type, removals
-	// included; 0 means 16,384. A stream that is further behind starts anew.
+	// included; 0 means 16,384. A wildcard stream that is further behind starts anew.
 	LogLimit int
 }
 

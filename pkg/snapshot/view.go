@@ -3,6 +3,7 @@ package snapshot
 import (
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ func (v View) Generation() mesh.Generation {
 	}
 	return v.snap.generation
 }
+
+// Namespace is that of the nodes that see this view; "" where they name none.
+func (v View) Namespace() string { return v.key.Namespace }
 
 func (v View) collection(t mesh.Type) *collection {
 	if v.snap == nil {
@@ -143,6 +147,9 @@ type Change struct {
 	Body *Body
 	// At is when the form before went out of date.
 	At time.Time
+	// Versions counts the changes of the resource that this one sums up, at least 1;
+	// some of them may not have changed this view's form.
+	Versions int
 }
 
 // Since gives what differs from an earlier generation, each name once, in the
@@ -154,13 +161,16 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 		return nil, ok
 	}
 	out := make([]Change, 0, len(log))
-	seen := make(map[mesh.Name]struct{}, len(log))
+	seen := make(map[mesh.Name]int, len(log)) // name → its place in out, -1 for none
 	for i := range log {
 		c := &log[i]
-		if _, dup := seen[c.name]; dup {
+		if at, dup := seen[c.name]; dup {
+			if at >= 0 {
+				out[at].Versions++
+			}
 			continue
 		}
-		seen[c.name] = struct{}{}
+		seen[c.name] = -1
 		body, was := v.Body(t, c.name), c.before(v.key)
 		if own := v.own[t][c.name]; own != nil && (!c.static || was == "") {
 			was = own.Version
@@ -168,7 +178,8 @@ func (v View) Since(t mesh.Type, g mesh.Generation) ([]Change, bool) {
 		if same(body, was) {
 			continue
 		}
-		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at})
+		seen[c.name] = len(out)
+		out = append(out, Change{Name: c.name, Was: was, Body: body, At: c.at, Versions: 1})
 	}
 	return out, true
 }
@@ -189,6 +200,25 @@ func (v View) Cause(t mesh.Type, name mesh.Name) (time.Time, mesh.Cause, bool) {
 	}
 	if last := c.last(name); last != nil {
 		return last.at, last.cause, true
+	}
+	return time.Time{}, mesh.Cause{}, false
+}
+
+// CauseSince is Cause for a resource that is known to have changed at a time or
+// later: of a removed one, only the log from there on is looked at.
+func (v View) CauseSince(t mesh.Type, name mesh.Name, since time.Time) (time.Time, mesh.Cause, bool) {
+	c := v.collection(t)
+	if e := c.entry(name); e != nil {
+		return e.changedAt, e.res.Cause, true
+	}
+	if c == nil {
+		return time.Time{}, mesh.Cause{}, false
+	}
+	first := sort.Search(len(c.log), func(i int) bool { return !c.log[i].at.Before(since) })
+	for i := len(c.log) - 1; i >= first; i-- {
+		if c.log[i].name == name {
+			return c.log[i].at, c.log[i].cause, true
+		}
 	}
 	return time.Time{}, mesh.Cause{}, false
 }

@@ -97,9 +97,9 @@ func (t *translation) virtualAddresses(to target, p mesh.ServicePort) {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 			c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
 			if c.GetMetadata() == nil {
-				c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: map[string]*structpb.Value{}}}}
+				c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{mesh.MetadataNamespace: {Fields: map[string]*structpb.Value{}}}}
 			}
-			c.Metadata.FilterMetadata[metadataNamespace].Fields["alias"] = structpb.NewStringValue(to.name())
+			c.Metadata.FilterMetadata[mesh.MetadataNamespace].Fields[mesh.AliasKey] = structpb.NewStringValue(to.name())
 			return c
 		})
 	}

@@ -31,8 +31,10 @@ type settings struct {
 	opaque, skip   map[uint16]bool
 	// proxyProtocol are opaque ports whose servers want a PROXY header, version 2.
 	proxyProtocol map[uint16]bool
-	// drain is 0 when not said.
-	drain time.Duration
+	// drain is nil when not said, 0 for no end.
+	drain *time.Duration
+	// timeout is 0 when not said.
+	timeout time.Duration
 }
 
 // outlier is outlier detection that is on; zero fields are the clients' defaults.
@@ -43,6 +45,7 @@ type outlier struct {
 	splitLocal                                                               bool
 }
 
+// retry without conditions is "off".
 type retry struct {
 	on       []string
 	attempts uint32
@@ -98,7 +101,18 @@ var annotations = map[string]setting{
 		return err
 	},
 	"drain": func(s *settings, _ *mesh.Service, text string) (err error) {
-		s.drain, err = duration(text, 0)
+		if text == "0" || text == "0s" {
+			s.drain = new(time.Duration)
+			return nil
+		}
+		d, err := duration(text, 0)
+		if err == nil {
+			s.drain = &d
+		}
+		return err
+	},
+	"timeout": func(s *settings, _ *mesh.Service, text string) (err error) {
+		s.timeout, err = duration(text, 0)
 		return err
 	},
 	"outlier": func(s *settings, _ *mesh.Service, text string) (err error) {
@@ -247,10 +261,9 @@ var retryOn = []string{
 	"cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable",
 }
 
-// parseRetry gives nil for "off".
 func parseRetry(text string) (*retry, error) {
 	if text == "off" {
-		return nil, nil
+		return &retry{}, nil
 	}
 	r := &retry{attempts: 1}
 	err := pairs(text, func(key, value string) (err error) {

@@ -30,9 +30,6 @@ const (
 	policyMaglev       = "maglev"
 )
 
-// metadataNamespace is where metadata of ours stands.
-const metadataNamespace = "freshmesh.dev"
-
 // ringHash names its hash function: gRPC refuses the default one, which is the same.
 var ringHash = &ring_hashv3.RingHash{HashFunction: ring_hashv3.RingHash_XX_HASH}
 
@@ -206,25 +203,31 @@ func saidDuration(d time.Duration) *durationpb.Duration {
 func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
 	if !p.http {
-		fields["opaque"] = structpb.NewBoolValue(true)
+		fields[mesh.OpaqueKey] = structpb.NewBoolValue(true)
 	}
 	if s.skip[port] {
-		fields["skip"] = structpb.NewBoolValue(true)
+		fields[mesh.SkipKey] = structpb.NewBoolValue(true)
 	}
 	if s.proxyProtocol[port] {
-		fields["proxy_protocol"] = structpb.NewBoolValue(true)
+		fields[mesh.ProxyProtocolKey] = structpb.NewBoolValue(true)
 	}
-	if s.drain > 0 {
-		fields["drain"] = structpb.NewStringValue(s.drain.String())
+	if s.drain != nil {
+		fields[mesh.DrainKey] = structpb.NewStringValue(s.drain.String())
+	}
+	if s.timeout > 0 {
+		fields[mesh.TimeoutKey] = structpb.NewStringValue(s.timeout.String())
+	}
+	if s.retry != nil {
+		fields[mesh.RetryKey] = structpb.NewStructValue(s.retry.metadata())
 	}
 	if s.closing.onEjection {
-		fields["close_on_ejection"] = structpb.NewBoolValue(true)
+		fields[mesh.CloseOnEjectionKey] = structpb.NewBoolValue(true)
 	}
 	if s.closing.onOverload {
-		fields["close_on_overload"] = structpb.NewBoolValue(true)
+		fields[mesh.CloseOnOverloadKey] = structpb.NewBoolValue(true)
 	}
 	if len(fields) == 0 {
 		return nil
 	}
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: fields}}}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{mesh.MetadataNamespace: {Fields: fields}}}
 }

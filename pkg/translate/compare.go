@@ -9,11 +9,15 @@ import (
 )
 
 // olderThan tells whether a is an earlier form of the object b: of the same
-// UID, and with a smaller resourceVersion where both are numbers. Versions from
-// files, and of another UID, cannot be compared and are never older.
+// UID, and with a smaller resourceVersion where both are numbers, unless the
+// source went back to an older state in between. Versions from files, and of
+// another UID, cannot be compared and are never older.
 func olderThan(a, b *mesh.Meta) bool {
 	if a.UID != b.UID {
 		return false
+	}
+	if a.Rewinds != b.Rewinds {
+		return a.Rewinds < b.Rewinds
 	}
 	x, okX := number(a.ResourceVersion)
 	y, okY := number(b.ResourceVersion)

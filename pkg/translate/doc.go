@@ -94,12 +94,16 @@
 //	close-established
 //	                 list of ejection, overload: what also closes requests and connections that are
 //	                 established (cluster metadata close_on_ejection, close_on_overload; our data plane only)
-//	retry            "off" (default), or a list of on=A|B, attempts=N (1), per-try-timeout=D
+//	retry            a list of on=A|B, attempts=N (1), per-try-timeout=D (cluster metadata retry), or "off". Without it
+//	                 clients' defaults: our data plane sends again what is idempotent and whose connection broke
+//	timeout          duration: how long a request may take (cluster metadata timeout); no bound without it
 //	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
 //	proxy-protocol   list of ports, opaque too, whose servers want a PROXY header, version 2 (cluster metadata proxy_protocol)
 //	skip-ports       list of ports that a proxy never touches (cluster metadata skip)
-//	drain            duration: how long an endpoint that leaves is drained (cluster metadata drain)
+//	drain            duration: how long what is established on an endpoint that leaves may last (cluster
+//	                 metadata drain); 0 is for ever
 //
 // What xDS has no field for is in the cluster's filter_metadata["freshmesh.dev"]:
-// opaque (bool), skip (bool), proxy_protocol (bool), alias (a cluster's name), drain (duration as text), close_on_ejection (bool), close_on_overload (bool).
+// opaque (bool), skip (bool), proxy_protocol (bool), alias (a cluster's name), drain and timeout (durations as text), close_on_ejection (bool), close_on_overload (bool),
+// retry (on: list as text, attempts: number, per_try_timeout: duration as text).
 package translate

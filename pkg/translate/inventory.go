@@ -39,14 +39,14 @@ func newInventory() inventory {
 // apply takes one change and notes the services whose translation it can change.
 func (v *inventory) apply(c Change, touched map[mesh.Key]mesh.Cause) {
 	if c.Put == nil {
-		v.remove(&c.Delete, touched)
+		v.remove(&c.Delete, c.cause(), touched)
 		return
 	}
 	m := c.Put.Metadata()
 	if held := v.held(m.Key); held != nil && olderThan(m, held.Metadata()) {
 		return
 	}
-	cause := mesh.Cause{Object: m.Key, ResourceVersion: m.ResourceVersion}
+	cause := c.cause()
 	switch o := c.Put.(type) {
 	case *mesh.Service:
 		v.putService(o, cause, touched)
@@ -131,7 +131,7 @@ func (v *inventory) touchTenants(node, before string, cause mesh.Cause, touched 
 }
 
 // remove takes an object out, unless the deletion is of another object or older than what is held.
-func (v *inventory) remove(m *mesh.Meta, touched map[mesh.Key]mesh.Cause) {
+func (v *inventory) remove(m *mesh.Meta, cause mesh.Cause, touched map[mesh.Key]mesh.Cause) {
 	object := v.held(m.Key)
 	if object == nil {
 		return
@@ -140,7 +140,6 @@ func (v *inventory) remove(m *mesh.Meta, touched map[mesh.Key]mesh.Cause) {
 	if m.UID != "" && held.UID != "" && m.UID != held.UID || olderThan(m, held) {
 		return
 	}
-	cause := mesh.Cause{Object: m.Key, ResourceVersion: m.ResourceVersion}
 	switch o := object.(type) {
 	case *mesh.Service:
 		v.services[o.Key].service = nil

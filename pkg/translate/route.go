@@ -9,6 +9,7 @@ import (
 	http_connection_managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -50,7 +51,7 @@ func virtualHost(name string, domains []string, cluster string, s *settings) *ro
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
 		// Envoy's default of 15 s would cut long calls; deadlines are the caller's.
-		Timeout:     durationpb.New(0),
+		Timeout:     durationpb.New(s.timeout),
 		RetryPolicy: s.retry.proto(),
 	}
 	if s.policy == policyRingHash || s.policy == policyMaglev {
@@ -80,7 +81,7 @@ func sourceHash() []*routev3.RouteAction_HashPolicy {
 }
 
 func (r *retry) proto() *routev3.RetryPolicy {
-	if r == nil {
+	if r == nil || len(r.on) == 0 {
 		return nil
 	}
 	return &routev3.RetryPolicy{
@@ -88,4 +89,16 @@ func (r *retry) proto() *routev3.RetryPolicy {
 		NumRetries:    wrapperspb.UInt32(r.attempts),
 		PerTryTimeout: saidDuration(r.perTryTimeout),
 	}
+}
+
+// metadata is the same for our data plane, which has no routes.
+func (r *retry) metadata() *structpb.Struct {
+	fields := map[string]*structpb.Value{mesh.RetryOnKey: structpb.NewStringValue(strings.Join(r.on, ","))}
+	if len(r.on) > 0 {
+		fields[mesh.RetryAttemptsKey] = structpb.NewNumberValue(float64(r.attempts))
+	}
+	if r.perTryTimeout > 0 {
+		fields[mesh.RetryPerTryTimeoutKey] = structpb.NewStringValue(r.perTryTimeout.String())
+	}
+	return &structpb.Struct{Fields: fields}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -24,6 +25,26 @@ type Change struct {
 	Put mesh.Object
 	// Delete is the object that is gone: its Key, and UID and ResourceVersion where known.
 	Delete mesh.Meta
+	// ReceivedAt is when the source received the change; zero for what was there
+	// at the start. It goes into the Cause of what changes.
+	ReceivedAt time.Time
+}
+
+// cause is the change as the Cause of resources. A deletion's own time is not in
+// any metadata, so it counts from its receipt.
+func (c *Change) cause() mesh.Cause {
+	m := &c.Delete
+	if c.Put != nil {
+		m = c.Put.Metadata()
+	}
+	out := mesh.Cause{Object: m.Key, ResourceVersion: m.ResourceVersion, ReceivedAt: c.ReceivedAt}
+	switch {
+	case c.Put != nil && !m.ChangedAt.IsZero():
+		out.ChangedAt, out.ChangedBy = m.ChangedAt, m.ChangedBy
+	case !c.ReceivedAt.IsZero():
+		out.ChangedAt, out.ChangedBy = c.ReceivedAt, mesh.ByReceipt
+	}
+	return out
 }
 
 // Translator turns changes of objects into changes of resources. One goroutine owns it.

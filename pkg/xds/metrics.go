@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
+	"github.com/freshmesh/freshmesh/pkg/xds/ads"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -15,7 +16,10 @@ type metrics struct {
 	resets    *prometheus.CounterVec
 	responses *prometheus.CounterVec
 	refused   *prometheus.CounterVec
-	ackDelay  prometheus.Observer
+	// propagation is labelled stage, origin.
+	propagation *prometheus.HistogramVec
+	// connections counts those closed after a reset.
+	connections prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s *Server) *metrics {
@@ -32,29 +36,19 @@ func newMetrics(r prometheus.Registerer, propagation *prometheus.HistogramVec, s
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freshmesh_streams_refused_total", Help: "Streams refused or ended for what the client sent, by reason.",
 		}, []string{"reason"}),
-		ackDelay: propagation.WithLabelValues("ack"),
+		propagation: propagation,
+		connections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "freshmesh_connections_closed_total", Help: "Connections that the server closed because no new stream followed a reset.",
+		}),
 	}
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(string(reason)) // shown from the start, as 0
 	}
-	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, nodeStates{s})
-	return m
-}
-
-// Propagation makes the histogram of how long a change takes, by stage:
-// source, translate, ack. It is shared by those who observe the stages.
-func Propagation() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "freshmesh_propagation_seconds",
-		Help:    "Time from a change to its acknowledgement, by stage.",
-		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-	}, []string{"stage"})
-}
-
-func (m *metrics) acked(now, publishedAt time.Time) {
-	if !publishedAt.IsZero() {
-		m.ackDelay.Observe(now.Sub(publishedAt).Seconds())
+	for _, reason := range ads.CloseReasons() {
+		m.resets.WithLabelValues(string(reason))
 	}
+	r.MustRegister(m.nacks, m.resets, m.responses, m.refused, m.connections, nodeStates{s})
+	return m
 }
 
 // typeLabel keeps the label's values a closed set: clients may name any type.
@@ -86,10 +80,7 @@ func (n nodeStates) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	s := ack.Summarize(nodes)
-	for state, count := range map[ack.State]int{
-		ack.Fresh: s.Fresh, ack.Pending: s.Pending, ack.Stale: s.Stale,
-		ack.Rejected: s.Rejected, ack.Disconnected: s.Disconnected,
-	} {
-		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(count), string(state))
+	for _, state := range ack.States() {
+		ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(s.Of(state)), string(state))
 	}
 }

@@ -17,6 +17,9 @@ type Node struct {
 	Client string
 	// Active tells that the client applies before it acknowledges.
 	Active bool
+	// Prompt tells that the client never withholds an ACK while it warms something:
+	// our data plane and the gRPC clients do not, Envoy and clients not known here may.
+	Prompt bool
 	View   mesh.View
 	// OutboundAddress and TCP (address → cluster) shape the socket listeners
 	// of this node; OutboundAddress is "" when the node does not say.
@@ -47,6 +50,7 @@ func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 			Zone:      n.GetLocality().GetZone(),
 		},
 	}
+	out.Prompt = out.Active || strings.HasPrefix(n.GetUserAgentName(), "gRPC ")
 	if n.GetUserAgentName() == "envoy" {
 		out.View.Listeners = mesh.ListenersSocket
 	}

@@ -30,14 +30,18 @@ type register struct {
 // record is one node. All of it is guarded by register.mu.
 type record struct {
 	sessions []*session
-	resets   int
-	resetAt  time.Time
+	// opened counts the streams that there ever were.
+	opened  int
+	resets  int
+	resetAt time.Time
 	// streak counts the resets of which none came later than keepDisconnected after the one before.
 	streak int
 	// last is what the last stream left behind; valid while there are no sessions.
 	last ack.Node
 	// past is the history of streams that have ended.
 	past []ack.Event
+	// sent are the deliveries of streams that have ended; nil for none.
+	sent *ack.Deliveries
 }
 
 func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
@@ -58,6 +62,7 @@ func (r *register) add(sn *session, limit int) error {
 			"node.id: %q has %d streams open, as many as it may (--max-node-streams)", sn.node.ID, limit)
 	}
 	rec.sessions = append(rec.sessions, sn)
+	rec.opened++
 	return nil
 }
 
@@ -80,16 +85,35 @@ func (r *register) confirmed(sn *session) time.Time {
 	return time.Unix(0, last)
 }
 
-// remove is called by the session's owner.
-func (r *register) remove(sn *session, reset bool) {
+// returns gives how many streams a node has opened so far; 0 where it is not known.
+func (r *register) returns(id mesh.NodeID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.byID[id]; rec != nil {
+		return rec.opened
+	}
+	return 0
+}
+
+// note adds to the history of a node without a stream; nothing where it is not known.
+func (r *register) note(id mesh.NodeID, at time.Time, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.byID[id]; rec != nil {
+		rec.past = newest(append(rec.past, ack.Event{At: at, Event: "disconnected", Reason: reason}))
+	}
+}
+
+// remove is called by the session's owner with its last report.
+func (r *register) remove(sn *session, last ack.Node, reset bool) {
 	now := time.Now()
-	last := sn.report(now)
 	last.State, last.Reason, last.Streams, last.DisconnectedAt = ack.Disconnected, "no stream since "+now.Format(time.TimeOnly), 0, &now
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := r.byID[sn.node.ID]
 	rec.sessions = slices.DeleteFunc(rec.sessions, func(s *session) bool { return s == sn })
 	rec.past = newest(append(rec.past, last.History...))
+	rec.keep(&sn.deliveries)
 	last.History = nil
 	rec.last = last
 	if reset {
@@ -132,8 +156,8 @@ func (r *register) expire(now time.Time) {
 	}
 }
 
-// policy gives a node that was reset again and again more time: twice as much
-// after the second reset in a row, and after each one that follows.
+// policy gives a node that was reset again and again more time before the next
+// reset: twice as much after the second in a row, and after each one that follows.
 func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +165,7 @@ func (r *register) policy(id mesh.NodeID, p ack.Policy) ack.Policy {
 	if rec == nil || rec.streak == 0 || time.Since(rec.resetAt) > keepDisconnected {
 		return p
 	}
-	p.AckTimeout *= time.Duration(min(1<<min(rec.streak-1, 8), maxPatience))
+	p.Extended = p.AckTimeout * time.Duration(min(1<<min(rec.streak-1, 8), maxPatience))
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Config of a Server. Store, Logger and Registerer are required.
@@ -37,8 +38,11 @@ type Config struct {
 	Logger       hclog.Logger
 	Registerer   prometheus.Registerer
 	// Propagation is made by Propagation and registered by whoever made it; its
-	// stage "ack" is observed here.
+	// stages send, ack and total are observed here.
 	Propagation *prometheus.HistogramVec
+	// Events is told what happens to each node. It is called by the owners of
+	// streams and must not block; nil: nobody is told.
+	Events func(Event)
 }
 
 // Server serves the discovery services, aggregated and of one type each,
@@ -51,6 +55,9 @@ type Server struct {
 	instance string
 	draining chan struct{}
 	drain    sync.Once
+	// stirred holds a token while there is something new to look at (drain.go).
+	stirred    chan struct{}
+	departures departures
 	// atomic
 	streams atomic.Uint64
 }
@@ -63,7 +70,7 @@ func New(c Config) *Server {
 	c.MaxNodeBytes = cmp.Or(c.MaxNodeBytes, 64<<10)
 	s := &Server{
 		cfg: c, register: newRegister(), instance: rand.Text()[:8],
-		draining: make(chan struct{}),
+		draining: make(chan struct{}), stirred: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(c.Registerer, c.Propagation, s)
 	return s
@@ -71,7 +78,7 @@ func New(c Config) *Server {
 
 // ServerOptions are the options that a grpc.Server needs to carry a Server.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ForceServerCodecV2(newCodec())}
+	return []grpc.ServerOption{grpc.ForceServerCodecV2(newCodec()), grpc.Creds(Credentials(insecure.NewCredentials()))}
 }
 
 // Shutdown ends every stream with UNAVAILABLE, so that the clients go elsewhere.

@@ -27,10 +27,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a server over an in-memory connection, in a bubble.
 type rig struct {
-	t        *testing.T
-	store    *snapshot.Store
-	server   *xds.Server
-	conn     *grpc.ClientConn
+	t      *testing.T
+	store  *snapshot.Store
+	server *xds.Server
+	conn   *grpc.ClientConn
+	// dial gives further connections.
+	dial     xdstest.Dial
 	registry *prometheus.Registry
 }
 
@@ -46,7 +48,8 @@ func newRig(t *testing.T, change func(*xds.Config)) *rig {
 		change(&c)
 	}
 	r.server = xds.New(c)
-	r.conn = xdstest.Serve(t, r.server.Register, xds.ServerOptions()...)
+	r.dial = xdstest.ServeMany(t, r.server.Register, xds.ServerOptions()...)
+	r.conn = r.dial(nil)
 	t.Cleanup(r.server.Shutdown)
 	return r
 }
@@ -227,11 +230,7 @@ func TestPatienceGrowsWithResetsInARow(t *testing.T) {
 				t.Errorf("reset %d after a good time after %v, want %vs", i+1, got, want)
 			}
 		}
-		r.metric("freshmesh_stream_resets_total", `
-# HELP freshmesh_stream_resets_total Streams that the server ended, by reason.
-# TYPE freshmesh_stream_resets_total counter
-freshmesh_stream_resets_total{reason="ack_timeout"} 9
-`)
+		r.resets(map[string]int{"ack_timeout": 9})
 	})
 }
 
@@ -254,11 +253,7 @@ func TestSendBlocked(t *testing.T) {
 			t.Errorf("while the send is blocked the audit says %+v", n)
 		}
 		time.Sleep(200 * time.Millisecond) // bubble time
-		r.metric("freshmesh_stream_resets_total", `
-# HELP freshmesh_stream_resets_total Streams that the server ended, by reason.
-# TYPE freshmesh_stream_resets_total counter
-freshmesh_stream_resets_total{reason="send_blocked"} 1
-`)
+		r.resets(map[string]int{"send_blocked": 1})
 		if n := r.nodes(); n[1].State != ack.Disconnected || n[1].Resets != 1 {
 			t.Errorf("after it the audit says %+v", n[1])
 		}

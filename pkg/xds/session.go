@@ -2,13 +2,9 @@ package xds
 
 import (
 	"context"
-	"errors"
-	"io"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
@@ -16,7 +12,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -26,8 +21,10 @@ type session struct {
 	server  *Server
 	node    Node
 	address string
-	log     hclog.Logger
-	delta   bool
+	// connection is what the stream came on; others may be on it.
+	connection *connection
+	log        hclog.Logger
+	delta      bool
 	// only is the type that the stream is bound to; "" for an aggregated one.
 	only    mesh.Type
 	queries chan func(*session)
@@ -38,90 +35,14 @@ type session struct {
 	reader    *snapshot.Reader
 	connected time.Time
 	history   ack.History
+	// deliveries remembers what was sent longer than history does.
+	deliveries ack.Deliveries
 	// warned: NACKs are logged once a type and version.
 	warned map[mesh.Type]mesh.Version
 
 	// atomic
 	// confirmed is when the client last answered, in Unix nanoseconds; 0 before that.
 	confirmed atomic.Int64
-}
-
-// serve runs one stream to its end.
-func (s *Server) serve(stream grpc.ServerStream, t transport) error {
-	err := s.run(stream, t)
-	s.metrics.count(err)
-	return err
-}
-
-func (s *Server) run(stream grpc.ServerStream, t transport) error {
-	request, n, err := s.first(t)
-	if err != nil {
-		return ended(err)
-	}
-	node, err := parseNode(n, s.cfg.MaxNodeBytes)
-	if err != nil {
-		return err
-	}
-	if err := s.cfg.Ready(); err != nil {
-		return refusal(RefusedNotReady, codes.Unavailable, "%s", err)
-	}
-	var own []mesh.Resource
-	if s.cfg.Own != nil {
-		if own, err = s.cfg.Own(node); err != nil {
-			return refusal(RefusedMalformed, codes.InvalidArgument, "%s", err)
-		}
-	}
-	sn := s.newSession(stream.Context(), node, t, snapshot.NewOwn(own))
-	if err := s.register.add(sn, s.cfg.MaxNodeStreams); err != nil {
-		sn.reader.Close()
-		return err
-	}
-	reason, err := sn.run(stream, t, request)
-	sn.close(reason, err)
-	return err
-}
-
-// first waits for a stream's first request, or for Shutdown.
-func (s *Server) first(t transport) (ads.Request, *corev3.Node, error) {
-	type message struct {
-		request ads.Request
-		node    *corev3.Node
-		err     error
-	}
-	arrived := make(chan message, 1)
-	go func() { // ends at the latest when the handler has returned
-		r, n, err := t.recv()
-		arrived <- message{r, n, err}
-	}()
-	select {
-	case m := <-arrived:
-		return m.request, m.node, m.err
-	case <-s.draining:
-		return ads.Request{}, nil, errStopping
-	}
-}
-
-var errStopping = status.Error(codes.Unavailable, "the server is stopping")
-
-func (s *Server) newSession(ctx context.Context, node Node, t transport, own snapshot.Own) *session {
-	sn := &session{
-		server: s, node: node, delta: t.delta, only: t.only, log: s.cfg.Logger.With("node", node.ID),
-		queries: make(chan func(*session), 1), done: make(chan struct{}),
-		connected: time.Now(), warned: make(map[mesh.Type]mesh.Version),
-	}
-	if p, ok := peer.FromContext(ctx); ok {
-		sn.address = p.Addr.String()
-	}
-	sn.reader = s.cfg.Store.Open(node.View, own)
-	sn.core = ads.New(ads.Config{
-		Delta:       t.delta,
-		Policy:      s.register.policy(node.ID, s.cfg.Policy),
-		NoncePrefix: s.instance + "." + strconv.FormatUint(s.streams.Add(1), 36) + ".",
-		MaxNames:    s.cfg.MaxNames, MaxBytes: s.cfg.MaxBytes,
-	}, sn.reader.View(), sn.connected)
-	sn.record("connected", t.only, "", "")
-	sn.log.Info("stream opened", "client", node.Client, "address", sn.address, "protocol", sn.protocol(), "only", t.only)
-	return sn
 }
 
 func (sn *session) protocol() string {
@@ -133,6 +54,7 @@ func (sn *session) protocol() string {
 
 func (sn *session) record(event string, t mesh.Type, v mesh.Version, reason string) {
 	sn.history.Add(time.Now(), event, t, v, reason)
+	sn.emit(event, t, v, reason, nil)
 }
 
 // run owns the core until the stream ends. The reason is "" unless the server ended it.
@@ -156,7 +78,7 @@ func (sn *session) run(stream grpc.ServerStream, t transport, request ads.Reques
 		}
 		if r := sn.core.Next(now); r != nil {
 			responses <- r // never blocks: the sender has none
-			sn.noteSent(r)
+			sn.noteSent(r, now)
 		}
 		timer.Reset(time.Until(sn.core.Deadline(now)))
 		select {
@@ -220,6 +142,7 @@ func (sn *session) request(r ads.Request) error {
 	if err := check(r); err != nil {
 		return err
 	}
+	defer sn.server.stir()
 	now := time.Now()
 	out := sn.core.Request(r, now)
 	for _, c := range sn.core.TakeInterest() {
@@ -232,9 +155,11 @@ func (sn *session) request(r ads.Request) error {
 	switch out.Answer {
 	case ads.Acked:
 		sn.record("acked", r.Type, out.Version, "")
-		sn.server.metrics.acked(now, out.PublishedAt)
+		sn.deliveries.Answered(r.Type, out.SentAt, now, false, "")
+		sn.server.metrics.acked(now, out.Changes)
 	case ads.Nacked:
 		sn.record("rejected", r.Type, out.Version, r.Message)
+		sn.deliveries.Answered(r.Type, out.SentAt, now, true, r.Message)
 		sn.server.metrics.nacks.WithLabelValues(typeLabel(r.Type)).Inc()
 		if sn.warned[r.Type] != out.Version {
 			sn.warned[r.Type] = out.Version
@@ -264,12 +189,15 @@ func (sn *session) apply(c ads.InterestChange) {
 	}
 }
 
-func (sn *session) noteSent(r *ads.Response) {
+func (sn *session) noteSent(r *ads.Response, now time.Time) {
 	event := "sent"
 	if r.Probe {
 		event = "probed"
+	} else {
+		sn.deliveries.Sent(r.Type, r.Generation, now, r.Carried)
 	}
-	sn.record(event, r.Type, r.Version, "")
+	sn.history.Add(now, event, r.Type, r.Version, "")
+	sn.emit(event, r.Type, r.Version, "", r)
 	sn.server.metrics.responses.WithLabelValues(typeLabel(r.Type)).Inc()
 	if sn.log.IsDebug() {
 		sn.log.Debug("response sent", "type", r.Type.Short(), "version", r.Version, "nonce", r.Nonce,
@@ -288,6 +216,7 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		sn.reader.Unsubscribe(t, tr.Names()...)
 	}
 	sn.reader.Close()
+	sn.connection.remove(sn)
 	switch {
 	case reason != "":
 		sn.record("reset", "", "", string(reason))
@@ -301,8 +230,13 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 		sn.record("disconnected", "", "", text)
 		sn.log.Info("stream closed", "reason", text)
 	}
-	sn.server.register.remove(sn, reason != "")
+	last := sn.report(time.Now())
+	// It must be found among those that left before it is not found among those
+	// that are there: who looks at both would miss it. Its core does not change from here on.
+	sn.server.departures.add(sn, time.Now())
+	sn.server.register.remove(sn, last, reason != "")
 	close(sn.done)
+	sn.server.stir()
 }
 
 // report is the session's part of the audit.
@@ -325,12 +259,4 @@ func (sn *session) report(now time.Time) ack.Node {
 	}
 	n.State, n.Reason = ack.Judge(n.Types)
 	return n
-}
-
-// ended turns the end of a stream by its client into no error.
-func ended(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -7,6 +7,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	http_connection_managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -36,7 +37,7 @@ func startGRPCLab(t *testing.T) (l *lab, clients []client) {
 func TestRefusedListener(t *testing.T) {
 	t.Parallel()
 	l, clients := startGRPCLab(t)
-	name := clusterName("echo")
+	name := interoptest.ClusterName("echo")
 	good := edit(t, l, mesh.TypeListener, name, &listenerv3.Listener{}, func(*listenerv3.Listener) {})
 	bad := edit(t, l, mesh.TypeListener, name, &listenerv3.Listener{}, func(m *listenerv3.Listener) {
 		changeManager(t, m, func(manager *http_connection_managerv3.HttpConnectionManager) {
@@ -96,7 +97,7 @@ func changeManager(t *testing.T, m *listenerv3.Listener, f func(*http_connection
 func TestUndecodableListener(t *testing.T) {
 	t.Parallel()
 	l, clients := startGRPCLab(t)
-	name := clusterName("echo")
+	name := interoptest.ClusterName("echo")
 	good := edit(t, l, mesh.TypeListener, name, &listenerv3.Listener{}, func(*listenerv3.Listener) {})
 	bad := good
 	bad.Body = []byte{0xff, 0xff, 0xff}
@@ -146,7 +147,7 @@ func TestClusterAwaitedOverAClosedStream(t *testing.T) {
 	made := l.service("late", one)
 	var kept []mesh.Resource
 	for _, r := range made {
-		if r.Name == clusterName("late") && (r.Type == mesh.TypeCluster || r.Type == mesh.TypeEndpoint) {
+		if r.Name == interoptest.ClusterName("late") && (r.Type == mesh.TypeCluster || r.Type == mesh.TypeEndpoint) {
 			kept = append(kept, r)
 			l.store.Publish(mesh.Update{Remove: []mesh.Removal{{ResourceName: mesh.ResourceName{Type: r.Type, Name: r.Name}}}}, time.Now())
 		}
@@ -171,7 +172,7 @@ func TestClusterAwaitedOverAClosedStream(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.name, answer, err)
 		}
 	}
-	l.publish(edit(t, l, mesh.TypeCluster, clusterName("late"), &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
+	l.publish(edit(t, l, mesh.TypeCluster, interoptest.ClusterName("late"), &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
 		c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(100)}}}
 	}))
 	for _, c := range clients {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -39,7 +40,7 @@ func TestEnvoyAdminFindsWhatAnAckHides(t *testing.T) {
 		code := audit.Main(t.Context(), append(args, "--server", w.control.Admin), &out, &errs)
 		return code, out.String() + errs.String()
 	}
-	envoyAdmin := []string{"--envoy-admin", c.envoy.admin}
+	envoyAdmin := []string{"--envoy-admin", c.envoy.Admin}
 	if code, text := ask(append(envoyAdmin, "-o", "json")...); code != audit.ExitFresh || !strings.Contains(text, `"active": true`) || !strings.Contains(text, `"inEffect": true`) {
 		t.Fatalf("exit code %d: %s", code, text)
 	}
@@ -53,7 +54,7 @@ func TestEnvoyAdminFindsWhatAnAckHides(t *testing.T) {
 	}
 	code, text := ask(envoyAdmin...)
 	for _, line := range []string{
-		"eds " + clusterName("echo") + ": endpoint " + one + ": extra\n", "eds " + clusterName("echo") + ": endpoint " + two + ": missing\n",
+		"eds " + interoptest.ClusterName("echo") + ": endpoint " + one + ": extra\n", "eds " + interoptest.ClusterName("echo") + ": endpoint " + two + ": missing\n",
 	} {
 		if code != audit.ExitNotFresh || !strings.Contains(text, line) {
 			t.Fatalf("exit code %d: %s\nwant %s", code, text, line)

@@ -17,6 +17,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
@@ -62,10 +63,10 @@ type inspection map[string][]byte
 func inspect(t *testing.T, l *lab, c client) inspection {
 	t.Helper()
 	out := inspection{
-		"config_dump.json": withoutExtensions(t, meshtest.Get(t, c.envoy.admin, "/config_dump?include_eds")),
-		"clusters.json":    []byte(meshtest.Get(t, c.envoy.admin, "/clusters?format=json")),
+		"config_dump.json": withoutExtensions(t, meshtest.Get(t, c.envoy.Admin, "/config_dump?include_eds")),
+		"clusters.json":    []byte(meshtest.Get(t, c.envoy.Admin, "/clusters?format=json")),
 	}
-	server := admin.New(admin.Config{Store: labStore{l: l, outbound: c.envoy.outbound}, Gatherer: prometheus.NewRegistry()})
+	server := admin.New(admin.Config{Store: labStore{l: l, outbound: c.envoy.Outbound}, Gatherer: prometheus.NewRegistry()})
 	for _, kind := range mesh.GeneratedTypes {
 		w := httptest.NewRecorder()
 		server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/resources?type="+kind.Short(), nil))
@@ -173,7 +174,7 @@ func TestEnvoyInspected(t *testing.T) {
 	t.Parallel()
 	l, clients := startEnvoyLab(t)
 	l.publish(namesake(t, l, "mixed", "mixed"), resource(t, mesh.TypeEndpoint, "mixed", mixed()),
-		namesake(t, l, "shares", clusterName("echo")))
+		namesake(t, l, "shares", interoptest.ClusterName("echo")))
 	for _, c := range clients {
 		l.wantState(t, c, ack.Fresh, 5*time.Second)
 		meshtest.Until(t, 5*time.Second, "in effect", func() bool { return inspect(t, l, c).compare(t).InEffect })
@@ -201,7 +202,7 @@ func (l *lab) trouble(t *testing.T, clients []client) {
 	}
 	l.publish(namesake(t, l, "warming", "nobody has it"))
 	meshtest.Until(t, 5*time.Second, "warming", func() bool { // delta ends it by saying that there is no such assignment
-		return clients[1].envoy.stat(t, "cluster_manager.warming_clusters") == "1" && clients[0].envoy.stat(t, "cluster_manager.active_clusters") == "5"
+		return clients[1].envoy.Stat(t, "cluster_manager.warming_clusters") == "1" && clients[0].envoy.Stat(t, "cluster_manager.active_clusters") == "5"
 	})
 	l.server.Shutdown()
 	changed := edit(t, l, mesh.TypeCluster, "mixed", &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {

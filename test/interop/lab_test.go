@@ -10,6 +10,7 @@ import (
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -93,7 +94,7 @@ func (l *lab) up() {
 			l.t.Errorf("serve: %v", err)
 		}
 		if l.t.Failed() {
-			l.t.Logf("the control plane logged:\n%s", tail(log.String(), 100))
+			l.t.Logf("the control plane logged:\n%s", interoptest.Tail(log.String(), 100))
 		}
 	}
 }

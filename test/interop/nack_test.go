@@ -7,6 +7,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -49,7 +50,7 @@ func wantAnswer(t *testing.T, c client, service, backend string, d time.Duration
 func TestRefusedAssignment(t *testing.T) {
 	t.Parallel()
 	l, clients, _ := startNackClients(t)
-	name := clusterName("echo")
+	name := interoptest.ClusterName("echo")
 	bad := edit(t, l, mesh.TypeEndpoint, name, &endpointv3.ClusterLoadAssignment{}, func(a *endpointv3.ClusterLoadAssignment) {
 		// grpc-node minds an address that comes twice, the others (Envoy too) a weight of 0.
 		e := a.GetEndpoints()[0]
@@ -117,7 +118,7 @@ func TestRefusedCluster(t *testing.T) {
 	for _, c := range clients {
 		wantAnswer(t, c, "other", "one", startTime)
 	}
-	name := clusterName("echo")
+	name := interoptest.ClusterName("echo")
 	good := edit(t, l, mesh.TypeCluster, name, &clusterv3.Cluster{}, func(*clusterv3.Cluster) {})
 	bad := edit(t, l, mesh.TypeCluster, name, &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
 		// gRPC takes no Maglev in this field, and Envoy no "self" here.

@@ -11,38 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 )
-
-// start runs a program until the test ends, and keeps what it writes to standard error.
-func start(t *testing.T, cmd *exec.Cmd) *meshtest.Log {
-	t.Helper()
-	log := &meshtest.Log{}
-	cmd.Stderr, cmd.SysProcAttr, cmd.WaitDelay = log, childAttributes(), 5*time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Errorf("%s ended before the test did: %v", cmd.Path, cmd.Wait())
-		} else {
-			_ = cmd.Wait() // it was killed
-		}
-		if t.Failed() {
-			t.Logf("%s wrote:\n%s", cmd.Path, tail(log.String(), 100))
-		}
-	})
-	return log
-}
-
-func tail(text string, lines int) string {
-	all := strings.SplitAfter(text, "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "")
-}
 
 // helper is a client program that answers each line with a line.
 type helper struct {
@@ -56,7 +29,7 @@ func startHelper(t *testing.T, bootstrapFile string, env []string, name string, 
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrapFile,
-		fmt.Sprintf("CALL_TIMEOUT_MS=%d", callTimeout.Milliseconds())), env...)
+		fmt.Sprintf("CALL_TIMEOUT_MS=%d", interoptest.CallTimeout.Milliseconds())), env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +38,7 @@ func startHelper(t *testing.T, bootstrapFile string, env []string, name string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, cmd)
+	interoptest.Start(t, cmd)
 	return &helper{in: in, out: bufio.NewScanner(out)}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
@@ -33,7 +34,7 @@ func TestEnvoyRoutesByAuthority(t *testing.T) {
 	w.startEnvoys(t)
 	w.each(t, func(t *testing.T, c client) {
 		w.wantFresh(t, c, startTime)
-		client := &meshtest.Client{Address: c.envoy.outbound}
+		client := &meshtest.Client{Address: c.envoy.Outbound}
 		defer client.Close()
 		meshtest.Until(t, soon, "answered", func() bool {
 			status, body, err := client.Get("echo.default.svc.cluster.local:8080")
@@ -57,7 +58,7 @@ func TestEnvoyRoutesByAuthority(t *testing.T) {
 func (e *envoy) rejections(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	for line := range strings.Lines(meshtest.Get(t, e.admin, "/stats?filter=update_rejected")) {
+	for line := range strings.Lines(meshtest.Get(t, e.Admin, "/stats?filter=update_rejected")) {
 		if !strings.HasSuffix(strings.TrimSpace(line), ": 0") {
 			out.WriteString(line)
 		}
@@ -71,8 +72,8 @@ func TestEnvoyPassesTCPOn(t *testing.T) {
 	backend := meshtest.StartBackend(t, "one")
 	w := newWorld(t, nil)
 	w.manifests.Put(meshtest.Service{Name: "lines", AppProtocol: "tcp", Addresses: []string{backend.Address}})
-	address := freeAddress(t)
-	startEnvoy(t, bootstrap.Options{NodeID: "envoy-tcp", XDSAddress: w.address, TCP: map[string]string{address: clusterName("lines")}})
+	address := interoptest.FreeAddress(t)
+	startEnvoy(t, bootstrap.Options{NodeID: "envoy-tcp", XDSAddress: w.address, TCP: map[string]string{address: interoptest.ClusterName("lines")}})
 	client := &meshtest.Client{Address: address}
 	defer client.Close()
 	meshtest.Until(t, startTime, "answered", func() bool {
@@ -101,7 +102,7 @@ func TestEnvoyThousandEndpoints(t *testing.T) {
 	w.manifest(t, "big", big(endpoints))
 	w.startEnvoys(t)
 	count := func(c client) int {
-		return strings.Count(meshtest.Get(t, c.envoy.admin, "/clusters"), "::health_flags::healthy")
+		return strings.Count(meshtest.Get(t, c.envoy.Admin, "/clusters"), "::health_flags::healthy")
 	}
 	w.each(t, func(t *testing.T, c client) {
 		w.wantFresh(t, c, startTime)
@@ -137,11 +138,11 @@ func TestEnvoyChangedCluster(t *testing.T) {
 		})
 		w.each(t, func(t *testing.T, c client) {
 			meshtest.Until(t, soon, "the change in effect", func() bool {
-				return strings.Contains(meshtest.Get(t, c.envoy.admin, "/config_dump?resource=dynamic_active_clusters"),
+				return strings.Contains(meshtest.Get(t, c.envoy.Admin, "/config_dump?resource=dynamic_active_clusters"),
 					fmt.Sprintf(`"connect_timeout": "%ds"`, 2+i))
 			})
 			w.wantFresh(t, c, soon)
-			if warming := c.envoy.stat(t, "cluster_manager.warming_clusters"); warming != "0" {
+			if warming := c.envoy.Stat(t, "cluster_manager.warming_clusters"); warming != "0" {
 				t.Errorf("%s clusters are warming", warming)
 			}
 		})
@@ -223,7 +224,7 @@ func TestEnvoyLoadReportsNameTheEndpoint(t *testing.T) {
 			t.Fatal("a dead backend answered")
 		}
 		for _, r := range l.reported() {
-			if r.Node == mesh.NodeID(c.name) && r.Cluster == clusterName("half") && len(r.Endpoints) == 1 &&
+			if r.Node == mesh.NodeID(c.name) && r.Cluster == interoptest.ClusterName("half") && len(r.Endpoints) == 1 &&
 				r.Endpoints[0].Address.String() == dead && r.Endpoints[0].Errors > r.Endpoints[0].Issued {
 				return true
 			}
@@ -231,7 +232,7 @@ func TestEnvoyLoadReportsNameTheEndpoint(t *testing.T) {
 		return false
 	})
 	for _, r := range l.reported() {
-		if r.Cluster == clusterName("whole") {
+		if r.Cluster == interoptest.ClusterName("whole") {
 			t.Errorf("reported as failing: %+v", r)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
@@ -51,7 +52,7 @@ func TestBadStaticResource(t *testing.T) {
 		wantAnswer(t, c, "echo", "one", startTime)
 		w.wantFresh(t, c, soon)
 	})
-	name := clusterName("echo")
+	name := interoptest.ClusterName("echo")
 	endpoint := fmt.Sprintf("endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %s}}}", port)
 	save(t, dir, "bad.yaml", "\"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\ncluster_name: "+name+
 		"\nendpoints: [{locality: {}, load_balancing_weight: 1, lb_endpoints: [{"+endpoint+"}, {"+endpoint+", load_balancing_weight: 0}]}]\n")
@@ -93,7 +94,7 @@ func loadsOtherTypes(t *testing.T, begin starter) {
 name: trust
 validation_context: {trust_chain_verification: ACCEPT_UNTRUSTED}
 `)
-	address := freeAddress(t)
+	address := interoptest.FreeAddress(t)
 	save(t, dir, "listener.yaml", extraListener(t, address))
 	save(t, dir, "cluster.yaml", `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 name: partner

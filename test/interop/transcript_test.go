@@ -14,6 +14,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -25,7 +26,7 @@ import (
 var transcripts = filepath.Join("..", "..", "pkg", "xds", "ads", "testdata", "transcripts")
 
 // letters are the names in a transcript: of services, and of what Envoy's listener is called.
-var letters = map[string]string{clusterName("echo"): "A", clusterName("other"): "B", clusterName("later"): "C", "outbound": "D", "*": "*"}
+var letters = map[string]string{interoptest.ClusterName("echo"): "A", interoptest.ClusterName("other"): "B", interoptest.ClusterName("later"): "C", "outbound": "D", "*": "*"}
 
 // recorder writes down, for each stream of a node, what it requests and what is
 // published meanwhile. A stream that comes when another one has ended goes on with
@@ -259,7 +260,7 @@ func (l *lab) live(t *testing.T, clients []client, one, two string) {
 	l.service("other", one)
 	answered("other", "one")
 	fresh()
-	l.publish(edit(t, l, mesh.TypeEndpoint, clusterName("echo"), &endpointv3.ClusterLoadAssignment{}, func(a *endpointv3.ClusterLoadAssignment) {
+	l.publish(edit(t, l, mesh.TypeEndpoint, interoptest.ClusterName("echo"), &endpointv3.ClusterLoadAssignment{}, func(a *endpointv3.ClusterLoadAssignment) {
 		e := a.GetEndpoints()[0]
 		e.LbEndpoints = append(e.LbEndpoints, &endpointv3.LbEndpoint{
 			HostIdentifier: e.GetLbEndpoints()[0].GetHostIdentifier(), LoadBalancingWeight: wrapperspb.UInt32(0),
@@ -273,7 +274,7 @@ func (l *lab) live(t *testing.T, clients []client, one, two string) {
 	fresh()
 	var gone mesh.Update
 	for _, kind := range mesh.GeneratedTypes {
-		gone.Remove = append(gone.Remove, mesh.Removal{ResourceName: mesh.ResourceName{Type: kind, Name: clusterName("other")}})
+		gone.Remove = append(gone.Remove, mesh.Removal{ResourceName: mesh.ResourceName{Type: kind, Name: interoptest.ClusterName("other")}})
 	}
 	l.update(gone)
 	for _, c := range clients {

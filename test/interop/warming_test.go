@@ -7,6 +7,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -32,7 +33,7 @@ func startEnvoyLab(t *testing.T) (l *lab, clients []client) {
 // namesake is the cluster of echo under another name; its assignment is called assignment.
 func namesake(t *testing.T, l *lab, name, assignment string) mesh.Resource {
 	t.Helper()
-	r := edit(t, l, mesh.TypeCluster, clusterName("echo"), &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
+	r := edit(t, l, mesh.TypeCluster, interoptest.ClusterName("echo"), &clusterv3.Cluster{}, func(c *clusterv3.Cluster) {
 		c.Name, c.AltStatName = name, ""
 		c.EdsClusterConfig.ServiceName = assignment
 	})
@@ -55,7 +56,7 @@ func TestEnvoyWarmsForLong(t *testing.T) {
 	for _, c := range clients {
 		wantAnswer(t, c, "echo", "two", soon)
 	}
-	if warming := pending.envoy.stat(t, "cluster_manager.warming_clusters"); warming != "1" {
+	if warming := pending.envoy.Stat(t, "cluster_manager.warming_clusters"); warming != "1" {
 		t.Errorf("%s clusters are warming, want 1: the test shows nothing", warming)
 	}
 	// Longer than any patience of the policy, and until Envoy gives up.
@@ -78,7 +79,7 @@ func TestEnvoyWarmsForLong(t *testing.T) {
 func TestEnvoySharedServiceName(t *testing.T) {
 	t.Parallel()
 	l, clients := startEnvoyLab(t)
-	shared := clusterName("echo")
+	shared := interoptest.ClusterName("echo")
 	route := &routev3.RouteConfiguration{Name: "outbound"}
 	for _, name := range []string{"a", "b"} {
 		l.publish(namesake(t, l, name, shared))
@@ -106,7 +107,7 @@ func TestEnvoySharedServiceName(t *testing.T) {
 	l.publish(changed)
 	for _, c := range clients {
 		meshtest.Until(t, soon, "the change in effect", func() bool {
-			return strings.Contains(meshtest.Get(t, c.envoy.admin, "/config_dump?resource=dynamic_active_clusters"), `"connect_timeout": "7s"`)
+			return strings.Contains(meshtest.Get(t, c.envoy.Admin, "/config_dump?resource=dynamic_active_clusters"), `"connect_timeout": "7s"`)
 		})
 		l.wantState(t, c, ack.Fresh, soon)
 	}

@@ -34,7 +34,7 @@ func TestKubernetesDownUpDownUp(t *testing.T) {
 	api := kubetest.NewServer(t)
 	api.Put(kubetest.Service("echo", 8080), kubetest.Slice("echo-1", "echo", a.Address))
 	api.Stop()
-	control := meshtest.StartControl(t, kubernetes(t, api), meshtest.Policy)
+	control := meshtest.StartControl(t, kubernetes(t, api, 6*time.Second), meshtest.Policy)
 	proxy := meshtest.StartProxy(t, control.XDS, nil)
 
 	refusesBeforeSync(t, control, api.Address)
@@ -66,10 +66,11 @@ func TestKubernetesDownUpDownUp(t *testing.T) {
 	}
 }
 
-// kubernetes makes a source over an API server, from a kubeconfig file.
-func kubernetes(t *testing.T, api *kubetest.Server) mesh.Source {
+// kubernetes makes a source over an API server, from a kubeconfig file, that
+// finds a watch that went deaf within the interval.
+func kubernetes(t *testing.T, api *kubetest.Server, interval time.Duration) mesh.Source {
 	t.Helper()
-	source, err := kube.New(kube.Config{Kubeconfig: api.Kubeconfig(), ProbeInterval: time.Second})
+	source, err := kube.New(kube.Config{Kubeconfig: api.Kubeconfig(), CheckInterval: interval})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func deafWatch(t *testing.T, replace func(*kubetest.Server, string), disableRefr
 	before, after := meshtest.StartBackend(t, "old"), meshtest.StartBackend(t, "new")
 	api := kubetest.NewServer(t)
 	api.Put(kubetest.Service("echo", 8080), kubetest.Slice("echo-1", "echo", before.Address))
-	control = meshtest.StartControl(t, kubernetes(t, api), patient, rareReports)
+	control = meshtest.StartControl(t, kubernetes(t, api, time.Hour), patient, rareReports)
 	proxy := meshtest.StartProxy(t, control.XDS, func(c *dataplane.Config) {
 		patientProxy(c)
 		c.DisableRefresh = disableRefresh

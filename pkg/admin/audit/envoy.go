@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/admin/envoyaudit"
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -55,11 +56,11 @@ func (c *client) inspect(ctx context.Context, o Options, admin string) (envoyaud
 }
 
 func (c *client) look(ctx context.Context, o Options, admin string) (envoyaudit.Report, error) {
-	dump, err := c.get(ctx, admin+"/config_dump?include_eds")
+	dump, err := c.Get(ctx, admin+"/config_dump?include_eds")
 	if err != nil {
 		return envoyaudit.Report{}, err
 	}
-	clusters, err := c.get(ctx, admin+"/clusters?format=json")
+	clusters, err := c.Get(ctx, admin+"/clusters?format=json")
 	if err != nil {
 		return envoyaudit.Report{}, err
 	}
@@ -84,7 +85,7 @@ func (c *client) wanted(ctx context.Context, servers []string, node mesh.NodeID)
 		if err == nil {
 			return want, nil
 		}
-		if refused, ok := errors.AsType[statusError](err); !ok || refused.code != http.StatusNotFound {
+		if refused, ok := errors.AsType[*replicas.StatusError](err); !ok || refused.Code != http.StatusNotFound {
 			failed = append(failed, fmt.Errorf("%s: %w", server, err))
 		}
 	}
@@ -97,7 +98,7 @@ func (c *client) wanted(ctx context.Context, servers []string, node mesh.NodeID)
 func (c *client) resources(ctx context.Context, server string, node mesh.NodeID) (envoyaudit.Wanted, error) {
 	want := envoyaudit.Wanted{}
 	for _, kind := range mesh.GeneratedTypes {
-		body, err := c.get(ctx, fmt.Sprintf("%s/resources?type=%s&node=%s", server, kind.Short(), url.QueryEscape(string(node))))
+		body, err := c.Get(ctx, fmt.Sprintf("%s/resources?type=%s&node=%s", server, kind.Short(), url.QueryEscape(string(node))))
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +143,7 @@ func writeEnvoys(b *strings.Builder, o Options, m Merged) {
 		b.WriteString("\n")
 	}
 	for _, e := range m.Envoys {
-		fmt.Fprintf(b, "envoy %s, node %s (%s): ", e.Admin, printable(string(e.Node)), printable(e.Client))
+		fmt.Fprintf(b, "envoy %s, node %s (%s): ", e.Admin, replicas.Printable(string(e.Node)), replicas.Printable(e.Client))
 		if e.InEffect {
 			c := e.Compared
 			fmt.Fprintf(b, "all is in effect: %s, %s, %s, %s\n", counted(c.Clusters, "cluster"), counted(c.Endpoints, "endpoint"),
@@ -155,7 +156,7 @@ func writeEnvoys(b *strings.Builder, o Options, m Merged) {
 				fmt.Fprintf(b, "  and %d more\n", len(e.Differences)-i)
 				break
 			}
-			b.WriteString("  " + printable(d.String()) + "\n")
+			b.WriteString("  " + replicas.Printable(d.String()) + "\n")
 		}
 	}
 }

@@ -11,13 +11,15 @@ import (
 )
 
 // Merged is the audit of a mesh over all its servers. Written as JSON, it is
-// an ack.Audit with two fields more.
+// an ack.Audit with three fields more.
 type Merged struct {
 	// Audit.Server sums up the servers: names joined, synced if all are, the
 	// newest generation, the longest lag, every problem once.
 	ack.Audit
 	// Servers are the single ones, in the order asked; nil for only one.
 	Servers []ack.ServerStatus `json:"servers,omitempty"`
+	// Disagreements are between servers of one build, the oldest first, at most 100.
+	Disagreements []Disagreement `json:"disagreements,omitempty"`
 	// Envoys are the running Envoys that were asked for what they have, in the
 	// order asked. Their nodes are active if all of it is in effect.
 	Envoys []Inspected `json:"envoys,omitempty"`
@@ -62,10 +64,11 @@ func Merge(audits []ack.Audit) Merged {
 	return m
 }
 
+// mergeServers leaves Sources to the servers one by one: their versions are proven apart.
 func mergeServers(a, b ack.ServerStatus) ack.ServerStatus {
 	problems := slices.Concat(a.Problems, b.Problems)
 	slices.SortFunc(problems, mesh.Problem.Compare)
-	return ack.ServerStatus{
+	return ack.ServerStatus{ // without digests, which are of one server each
 		Instance:         joined(a.Instance, b.Instance, ", "),
 		Build:            joined(a.Build, b.Build, ", "),
 		Source:           joined(a.Source, b.Source, ", "),
@@ -74,6 +77,8 @@ func mergeServers(a, b ack.ServerStatus) ack.ServerStatus {
 		SourceLagSeconds: max(a.SourceLagSeconds, b.SourceLagSeconds),
 		SourceReason:     joined(a.SourceReason, b.SourceReason, "; "),
 		Problems:         slices.Compact(problems),
+
+		AckTimeoutSeconds: max(a.AckTimeoutSeconds, b.AckTimeoutSeconds),
 	}
 }
 
@@ -123,7 +128,10 @@ func protocols(a, b string) string {
 // comes first in the states' precedence: one that moved from a server to another is
 // what the server that has it says.
 func rank(s ack.State) int {
-	return slices.Index([]ack.State{ack.Rejected, ack.Stale, ack.Pending, ack.Fresh, ack.Disconnected}, s)
+	if s == ack.Disconnected {
+		return len(ack.States())
+	}
+	return s.Precedence()
 }
 
 func latest(a, b time.Time) time.Time {

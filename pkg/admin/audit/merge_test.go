@@ -60,7 +60,7 @@ func TestMergeDoesNotDependOnOrder(t *testing.T) {
 			for _, id := range []string{"a", "b", "c"} {
 				if rapid.Bool().Draw(t, "there") {
 					a.Nodes = append(a.Nodes, ack.Node{
-						ID: mesh.NodeID(id), State: rapid.SampledFrom(states).Draw(t, "state"),
+						ID: mesh.NodeID(id), State: rapid.SampledFrom(ack.States()).Draw(t, "state"),
 						ConfirmedAt: beforeP(time.Duration(rapid.IntRange(0, 9).Draw(t, "s")) * time.Second), Streams: 1,
 					})
 				}

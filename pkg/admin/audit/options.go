@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/spf13/pflag"
 )
@@ -20,9 +20,6 @@ const (
 	ExitNotFresh = 1
 	ExitUnknown  = 2
 )
-
-// DefaultServer is asked when no other is named.
-const DefaultServer = "http://127.0.0.1:18080"
 
 // The output formats.
 const (
@@ -36,7 +33,7 @@ var formats = []string{Table, Wide, JSON, YAML}
 
 // Options are what the command line says.
 type Options struct {
-	// Servers are base URLs of admin addresses, each once; none means DefaultServer.
+	// Servers are base URLs of admin addresses, each once; none means replicas.Default.
 	Servers []string
 	// Node limits the audit to one node; "" for all.
 	Node mesh.NodeID
@@ -49,6 +46,8 @@ type Options struct {
 	// EnvoyAdmins are base URLs of the admin addresses of running Envoys, to
 	// compare with what the servers say that they should have.
 	EnvoyAdmins []string
+	// Lookup gives the addresses of a server's name; nil means the system's resolver.
+	Lookup replicas.Lookup
 	// Colour colours the states of a table.
 	Colour bool
 }
@@ -63,7 +62,7 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, or an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
-	flags.StringArrayVar(&o.Servers, "server", []string{DefaultServer}, "admin `URL` of a server; repeat it for each replica")
+	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")
 	flags.StringVarP(&o.Output, "output", "o", Table, "`FORMAT`: "+strings.Join(formats, ", "))
 	flags.DurationVar(&o.Wait, "wait", 0, "ask again for so long until all nodes are fresh")
@@ -89,42 +88,8 @@ func (o *Options) complete() error {
 	if o.Wait < 0 {
 		return errors.New("--wait must not be negative")
 	}
-	if len(o.Servers) == 0 {
-		o.Servers = []string{DefaultServer}
-	}
 	var err, err2 error
-	o.Servers, err = baseURLs("--server", o.Servers)
-	o.EnvoyAdmins, err2 = baseURLs("--envoy-admin", o.EnvoyAdmins)
+	o.Servers, err = replicas.Servers(o.Servers)
+	o.EnvoyAdmins, err2 = replicas.BaseURLs("--envoy-admin", o.EnvoyAdmins)
 	return cmp.Or(err, err2)
-}
-
-// baseURLs gives each URL once.
-func baseURLs(flag string, texts []string) ([]string, error) {
-	var out []string
-	for _, text := range texts {
-		base, err := baseURL(flag, text)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(out, base) {
-			out = append(out, base)
-		}
-	}
-	return out, nil
-}
-
-// baseURL gives a URL without a slash at its end; "host:port" counts as http.
-func baseURL(flag, text string) (string, error) {
-	full := text
-	if !strings.Contains(full, "://") {
-		full = "http://" + full
-	}
-	u, err := url.Parse(full)
-	if err != nil {
-		return "", fmt.Errorf("%s %q: not a URL", flag, text)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%s %q: want http://HOST:PORT", flag, text)
-	}
-	return strings.TrimRight(u.String(), "/"), nil
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/spf13/pflag"
 )
 
@@ -45,8 +47,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xds-server audit: %v\n", err)
 		return ExitUnknown
 	}
-	c := newClient()
-	defer c.close()
+	c := &client{replicas.NewClient()}
+	defer c.Close()
 	last := poll(ctx, c, o)
 	code := judge(o, last)
 	var good []ack.Audit
@@ -62,10 +64,14 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "xds-server audit: envoy %s: %v\n", e.admin, e.err)
 		}
 	}
+	if last.compareErr != nil {
+		fmt.Fprintf(stderr, "xds-server audit: compare the servers: %v\n", last.compareErr)
+	}
 	if len(good) == 0 {
 		return code
 	}
 	m := Merge(good)
+	m.Disagreements = last.disagreements
 	m.confirm(last.envoys)
 	if err := write(stdout, o, m); err != nil {
 		fmt.Fprintf(stderr, "xds-server audit: write: %v\n", err)
@@ -78,6 +84,9 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) int {
 type answers struct {
 	servers []answer
 	envoys  []envoyAnswer
+	// disagreements are between servers; compareErr says why they could not be compared.
+	disagreements []Disagreement
+	compareErr    error
 }
 
 // answer is what one server said; err says why it could not be asked.
@@ -113,12 +122,18 @@ func poll(ctx context.Context, c *client, o Options) answers {
 }
 
 func askAll(ctx context.Context, c *client, o Options) answers {
-	all := answers{make([]answer, len(o.Servers)), make([]envoyAnswer, len(o.EnvoyAdmins))}
+	found := replicas.Expand(ctx, o.Lookup, o.Servers)
+	o.Servers = make([]string, len(found))
+	all := answers{servers: make([]answer, len(found)), envoys: make([]envoyAnswer, len(o.EnvoyAdmins))}
 	var wg sync.WaitGroup
-	for i, server := range o.Servers {
+	for i, r := range found {
+		o.Servers[i] = r.URL
+		if all.servers[i] = (answer{server: r.URL, err: r.Err}); r.Err != nil {
+			continue
+		}
 		wg.Go(func() {
-			audit, err := c.ask(ctx, server, o.Node)
-			all.servers[i] = answer{server, audit, err}
+			audit, err := c.ask(ctx, r.URL, o.Node)
+			all.servers[i] = answer{r.URL, audit, err}
 		})
 	}
 	for i, admin := range o.EnvoyAdmins {
@@ -128,7 +143,22 @@ func askAll(ctx context.Context, c *client, o Options) answers {
 		})
 	}
 	wg.Wait()
+	all.servers = once(all.servers)
+	all.disagreements, all.compareErr = c.compare(ctx, all.servers)
 	return all
+}
+
+// once gives every server that answered once, however many names lead to it.
+func once(servers []answer) []answer {
+	var out []answer
+	for _, a := range servers {
+		instance := a.audit.Server.Instance
+		if a.err == nil && instance != "" && slices.ContainsFunc(out, func(o answer) bool { return o.err == nil && o.audit.Server.Instance == instance }) {
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // judge gives the exit code.
@@ -141,6 +171,12 @@ func judge(o Options, all answers) int {
 		if !e.report.InEffect {
 			code = ExitNotFresh
 		}
+	}
+	if all.compareErr != nil {
+		return ExitUnknown
+	}
+	if len(all.disagreements) > 0 {
+		code = ExitNotFresh // a server that is behind has nodes that are
 	}
 	for _, a := range all.servers {
 		if a.err != nil {

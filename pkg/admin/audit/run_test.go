@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -175,7 +176,7 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	o, err := Parse(nil, nil)
-	if err != nil || len(o.Servers) != 1 || o.Servers[0] != DefaultServer || o.Output != Table {
+	if err != nil || len(o.Servers) != 1 || o.Servers[0] != replicas.Default || o.Output != Table {
 		t.Errorf("default: %+v, %v", o, err)
 	}
 	o, err = Parse(strings.Fields("--server a:1 --server http://b:2/ --server http://a:1 --output yaml --allow-empty --wait 3s --node x --envoy-admin http://e:1 --envoy-admin f:2/"), nil)

@@ -3,11 +3,13 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/pkg/admin/replicas"
 )
 
 // What a table shows at most; wide shows everything.
@@ -25,6 +27,7 @@ func table(o Options, m Merged) string {
 		b.WriteString("\n")
 		writeRows(&b, nodeRows(o, m), o.Colour)
 	}
+	writeDisagreements(&b, o, m)
 	writeEnvoys(&b, o, m)
 	writeProblems(&b, m)
 	return b.String()
@@ -34,17 +37,14 @@ func table(o Options, m Merged) string {
 func headline(o Options, s ack.Summary) string {
 	switch {
 	case s.Nodes == 0 && o.Node != "":
-		return "no node " + printable(string(o.Node))
+		return "no node " + replicas.Printable(string(o.Node))
 	case s.Nodes == 0:
 		return "no nodes"
 	}
 	var parts []string
-	for _, p := range []struct {
-		n     int
-		state ack.State
-	}{{s.Fresh, ack.Fresh}, {s.Pending, ack.Pending}, {s.Stale, ack.Stale}, {s.Rejected, ack.Rejected}, {s.Disconnected, ack.Disconnected}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.state))
+	for _, state := range slices.Backward(ack.States()) {
+		if n := s.Of(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
 	return counted(s.Nodes, "node") + ": " + strings.Join(parts, ", ")
@@ -56,12 +56,12 @@ func writeServers(b *strings.Builder, m Merged) {
 		servers = []ack.ServerStatus{m.Server}
 	}
 	for _, s := range servers {
-		fmt.Fprintf(b, "server %s, build %s, source %s, generation %d\n", printable(s.Instance), printable(s.Build), printable(s.Source), s.Generation)
+		fmt.Fprintf(b, "server %s, build %s, source %s, generation %d\n", replicas.Printable(s.Instance), replicas.Printable(s.Build), replicas.Printable(s.Source), s.Generation)
 		switch {
 		case !s.Synced:
-			fmt.Fprintf(b, "  warning: the source has not synced, nothing is served: %s\n", printable(s.SourceReason))
+			fmt.Fprintf(b, "  warning: the source has not synced, nothing is served: %s\n", replicas.Printable(s.SourceReason))
 		case s.SourceLagSeconds > 0:
-			fmt.Fprintf(b, "  warning: the source has not been reached for %s: %s\n", span(seconds(s.SourceLagSeconds)), printable(s.SourceReason))
+			fmt.Fprintf(b, "  warning: the source has not been reached for %s: %s\n", span(seconds(s.SourceLagSeconds)), replicas.Printable(s.SourceReason))
 		}
 	}
 }
@@ -79,7 +79,7 @@ func nodeRows(o Options, m Merged) []row {
 }
 
 func nodeRow(o Options, now time.Time, n ack.Node) row {
-	id := printable(string(n.ID))
+	id := replicas.Printable(string(n.ID))
 	if o.Output != Wide {
 		id = shorten(id, maxID)
 	}
@@ -87,11 +87,11 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 	for _, t := range n.Types {
 		behind += t.Behind
 	}
-	cells := []string{id, cmp.Or(printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
+	cells := []string{id, cmp.Or(replicas.Printable(n.Client), "-"), string(n.State), strconv.Itoa(behind), ageOf(now, n.ConfirmedAt)}
 	if o.Output == Wide {
-		cells = append(cells, cmp.Or(printable(n.Address), "-"), cmp.Or(printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
+		cells = append(cells, cmp.Or(replicas.Printable(n.Address), "-"), cmp.Or(replicas.Printable(n.Protocol), "-"), strconv.Itoa(n.Streams), Age(now, n.ConnectedAt), strconv.Itoa(n.Resets), yes(n.Active))
 	}
-	text := printable(n.Reason)
+	text := replicas.Printable(n.Reason)
 	if text == "" && n.DisconnectedAt != nil {
 		text = "left " + Age(now, *n.DisconnectedAt)
 	}
@@ -107,23 +107,23 @@ func nodeRow(o Options, now time.Time, n ack.Node) row {
 func typeLines(o Options, now time.Time, t ack.TypeState) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	kind := printable(strings.TrimPrefix(t.Type, "type.googleapis.com/"))
+	kind := replicas.Printable(strings.TrimPrefix(t.Type, "type.googleapis.com/"))
 	if o.Output == Wide {
-		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, printable(string(t.State)), t.Behind, t.Subscribed,
-			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(printable(string(t.HeldVersion)), "nothing"), cmp.Or(printable(string(t.CurrentVersion)), "nothing"))
+		add("    %s: %s, %d of %d behind, sent %s, acknowledged %s, holds %s, current %s", kind, replicas.Printable(string(t.State)), t.Behind, t.Subscribed,
+			ageOf(now, t.SentAt), ageOf(now, t.AckedAt), cmp.Or(replicas.Printable(string(t.HeldVersion)), "nothing"), cmp.Or(replicas.Printable(string(t.CurrentVersion)), "nothing"))
 	}
 	if n := t.Nack; n != nil {
-		add("    %s: refused version %s %s: %s", kind, printable(string(n.Version)), Age(now, n.At), printable(n.Message))
+		add("    %s: refused version %s %s: %s", kind, replicas.Printable(string(n.Version)), Age(now, n.At), replicas.Printable(n.Message))
 		for _, name := range n.Resources {
-			add("      refused: %s", printable(name))
+			add("      refused: %s", replicas.Printable(name))
 		}
 	}
 	for i, r := range t.BehindResources {
 		if i == maxBehind && o.Output != Wide {
 			break
 		}
-		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, printable(r.Name), cmp.Or(printable(string(r.Held)), "nothing"),
-			cmp.Or(printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
+		add("    %s: behind by %s: holds %s, current %s, changed %s%s", kind, replicas.Printable(r.Name), cmp.Or(replicas.Printable(string(r.Held)), "nothing"),
+			cmp.Or(replicas.Printable(string(r.Current)), "gone"), Age(now, r.ChangedAt), by(r.Cause))
 	}
 	shown := len(t.BehindResources)
 	if o.Output != Wide {
@@ -139,7 +139,38 @@ func by(cause string) string {
 	if cause == "" {
 		return ""
 	}
-	return " by " + printable(cause)
+	return " by " + replicas.Printable(cause)
+}
+
+// text is one line about a disagreement.
+func (d Disagreement) text(now time.Time) string {
+	var forms []string
+	for _, f := range d.Forms {
+		forms = append(forms, fmt.Sprintf("%s holds %s", f.Instance, cmp.Or(string(f.Version), "nothing")))
+	}
+	word := "pending"
+	if d.Stale {
+		word = "stale"
+	}
+	line := fmt.Sprintf("%s: %s %s: %s; since %s", word, d.Type, d.Name, strings.Join(forms, ", "), Age(now, now.Add(-seconds(d.AgeSeconds))))
+	if d.Behind != "" {
+		line += ", " + d.Behind + " is behind"
+	}
+	return line
+}
+
+func writeDisagreements(b *strings.Builder, o Options, m Merged) {
+	if len(m.Disagreements) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nthe servers disagree about %s:\n", counted(len(m.Disagreements), "resource"))
+	for i, d := range m.Disagreements {
+		if i == maxBehind && o.Output != Wide {
+			fmt.Fprintf(b, "  and %d more\n", len(m.Disagreements)-i)
+			return
+		}
+		b.WriteString("  " + replicas.Printable(d.text(m.Time)) + "\n")
+	}
 }
 
 func writeProblems(b *strings.Builder, m Merged) {
@@ -148,7 +179,7 @@ func writeProblems(b *strings.Builder, m Merged) {
 	}
 	fmt.Fprintf(b, "\n%s:\n", counted(len(m.Server.Problems), "problem"))
 	for _, p := range m.Server.Problems {
-		b.WriteString("  " + printable(p.String()) + "\n")
+		b.WriteString("  " + replicas.Printable(p.String()) + "\n")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -77,18 +76,6 @@ func writeRows(b *strings.Builder, rows []row, colour bool) {
 			b.WriteString(text + "\n")
 		}
 	}
-}
-
-// printable gives text on one line and without control characters: node ids
-// and NACK messages come from clients, and must not steer the terminal.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {
-			return ' '
-		}
-		return r
-	}, text)
-	return strings.Join(strings.Fields(text), " ")
 }
 
 // shorten cuts the middle out of what is longer than limit runes.

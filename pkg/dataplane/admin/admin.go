@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/barrier"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 )
@@ -57,6 +58,8 @@ type Config struct {
 	FailHealth func(fail bool)
 	// Quit ends the process as SIGTERM does.
 	Quit func()
+	// Barrier asks whether our pod is drained.
+	Barrier *barrier.Asker
 }
 
 // route is one path of the admin side.
@@ -99,10 +102,11 @@ func Handler(c Config) http.Handler {
 	return mux
 }
 
-// HealthHandler serves the health address: GET /ready and nothing else.
+// HealthHandler serves the health address: GET /ready and GET /drain, and nothing else.
 func HealthHandler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", c.ready)
+	mux.HandleFunc("GET /drain", c.drain())
 	return mux
 }
 

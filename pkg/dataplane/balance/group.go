@@ -3,7 +3,6 @@ package balance
 import (
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"sync/atomic"
 	"time"
 )
@@ -62,7 +61,7 @@ func (d *draft) finish(cfg Config, k *group) *group {
 		if alike && k.listed == g.listed {
 			g.ring = k.ring
 		} else {
-			g.ring = newRing(g, cfg)
+			g.ring = newRing(g, cfg, k)
 		}
 	case Maglev:
 		if alike {
@@ -160,8 +159,7 @@ func (g *group) draw(slow SlowStart, r Request, other int) int {
 			if g.upTo == nil {
 				j = rand.IntN(n)
 			} else {
-				x := rand.Float64() * g.upTo[n-1]
-				j = min(sort.Search(n, func(i int) bool { return g.upTo[i] > x }), n-1)
+				j = choose(g.upTo, rand.Float64())
 			}
 			if j != other && (!starting || rand.Float64() < slow.factor(g.members[j].Since, r.Now)) {
 				return j

@@ -7,20 +7,24 @@ import (
 )
 
 const (
-	// decay is the time in which an old sample loses all but 1/e of its weight.
-	decay = 10 * time.Second
-	// seed is what an endpoint that nobody has asked yet is taken to need, when
+	// Decay is the time in which an old sample loses all but 1/e of its weight.
+	Decay = 10 * time.Second
+	// Seed is what an endpoint that nobody has asked yet is taken to need, when
 	// there is nobody to compare it with. Beside one that has been asked it is
 	// taken to be as fast: against endpoints that answer in microseconds a
 	// fixed seed would keep a new one idle for most of a minute.
-	seed = 30 * time.Millisecond
+	Seed = 30 * time.Millisecond
 	// A failure counts as penaltyFactor times the estimate, and no less than
 	// minPenalty, so that an endpoint which fails fast does not look fast. It
-	// is relative because an estimate takes 2.3 times decay to fall tenfold:
+	// is relative because an estimate takes 2.3 times Decay to fall tenfold:
 	// a fixed penalty would banish a fast endpoint for minutes. For the same
 	// reason requests that fail together count as one failure.
 	penaltyFactor = 10
 	minPenalty    = 10 * time.Millisecond
+	// worstPenalty bounds what failures in a row add up to, in times of the
+	// last estimate before them: 23 s later a hundredth of the requests come
+	// back, and find out. Without a bound six failures would banish an endpoint for minutes.
+	worstPenalty = 100
 )
 
 // Load is what is known of an endpoint's latency and of the requests on it now:
@@ -35,6 +39,7 @@ type Load struct {
 	ewma     float64    // seconds
 	at       time.Time  // of ewma; zero until the first sample
 	failedAt time.Time  // of the last failure that counted; zero until the first
+	good     float64    // the estimate after the last answer that was no failure, or before the first failure
 	avoid    time.Time  // until when the endpoint wants to be left alone; may be past
 	inFlight int64
 }
@@ -65,16 +70,23 @@ func (l *Load) Observe(now time.Time, rtt time.Duration, ok bool) {
 		if began := now.Add(-rtt); began.After(l.failedAt) {
 			factor, l.failedAt = penaltyFactor, now
 		}
-		sample = max(sample, old*factor, minPenalty.Seconds())
+		if l.good == 0 {
+			l.good = old
+		}
+		worst := max(l.good*worstPenalty, minPenalty.Seconds(), old)
+		sample = max(sample, min(max(old*factor, minPenalty.Seconds()), worst))
 	}
 	if l.at.IsZero() || sample > old {
 		l.ewma = sample
 	} else {
 		// The older the estimate, the more the new sample counts.
-		keep := math.Exp(-float64(max(now.Sub(l.at), minStep)) / float64(decay))
+		keep := math.Exp(-float64(max(now.Sub(l.at), minStep)) / float64(Decay))
 		l.ewma = old*keep + sample*(1-keep)
 	}
 	l.at = now
+	if ok {
+		l.good = l.ewma
+	}
 }
 
 // minStep is the least age of an estimate that a sample is averaged into: at
@@ -84,10 +96,10 @@ const minStep = time.Millisecond
 // estimate needs mu.
 func (l *Load) estimate(now time.Time) float64 {
 	if l.at.IsZero() {
-		return seed.Seconds()
+		return Seed.Seconds()
 	}
 	age := max(now.Sub(l.at), 0)
-	return l.ewma * math.Exp(-float64(age)/float64(decay))
+	return l.ewma * math.Exp(-float64(age)/float64(Decay))
 }
 
 // EWMA is the estimate at now.
@@ -108,12 +120,12 @@ func (l *Load) InFlight() int64 {
 // probably another process.
 func (l *Load) Forget() {
 	l.mu.Lock()
-	l.ewma, l.at, l.failedAt, l.avoid = 0, time.Time{}, time.Time{}, time.Time{}
+	l.ewma, l.good, l.at, l.failedAt, l.avoid = 0, 0, time.Time{}, time.Time{}, time.Time{}
 	l.mu.Unlock()
 }
 
-// maxAvoid bounds how long an endpoint may ask not to be asked.
-const maxAvoid = 300 * time.Second
+// MaxAvoid bounds how long an endpoint may ask not to be asked.
+const MaxAvoid = 300 * time.Second
 
 // Avoid takes an endpoint's wish not to be asked for so long (Retry-After, RFC
 // 9110 section 10.2.3), up to 300 s. It is honoured as long as there are others.
@@ -122,7 +134,7 @@ func (l *Load) Avoid(now time.Time, d time.Duration) {
 		return
 	}
 	l.mu.Lock()
-	l.avoid = now.Add(min(d, maxAvoid))
+	l.avoid = now.Add(min(d, MaxAvoid))
 	l.mu.Unlock()
 }
 
@@ -139,7 +151,7 @@ func (l *Load) Outlast(now time.Time, waited time.Duration) {
 // Score is the cost of giving one more request to an endpoint of this weight,
 // where 1 is the mean; less is better.
 func (l *Load) Score(now time.Time, weight float64) float64 {
-	return l.costs(now, weight).score(seed.Seconds())
+	return l.costs(now, weight).score(Seed.Seconds())
 }
 
 // costs is a Load at one moment.

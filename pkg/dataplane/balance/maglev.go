@@ -14,7 +14,7 @@ import (
 func newTable(g *group, size int) []int32 {
 	type candidate struct {
 		entry        int32
-		at, skip     uint64
+		at, skip     uint32
 		weight, owed float64
 	}
 	order := make([]candidate, 0, len(g.members))
@@ -26,7 +26,7 @@ func newTable(g *group, size int) []int32 {
 		w := g.weight(j)
 		heaviest = max(heaviest, w)
 		order = append(order, candidate{
-			entry: int32(j), at: h % uint64(size), skip: mix(h)%uint64(size-1) + 1, weight: w,
+			entry: int32(j), at: uint32(h % uint64(size)), skip: uint32(mix(h)%uint64(size-1)) + 1, weight: w,
 		})
 	}
 	slices.SortFunc(order, func(a, b candidate) int { return compareKeys(g.members[a.entry], g.members[b.entry]) })
@@ -42,7 +42,9 @@ func newTable(g *group, size int) []int32 {
 			}
 			c.owed -= heaviest
 			for table[c.at] >= 0 {
-				c.at = (c.at + c.skip) % uint64(size)
+				if c.at += c.skip; c.at >= uint32(size) {
+					c.at -= uint32(size)
+				}
 			}
 			table[c.at] = c.entry
 			if filled++; filled == size {

@@ -2,7 +2,7 @@ package balance
 
 import (
 	"math/rand/v2"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -191,12 +191,9 @@ func choose(upTo []float64, u float64) int {
 	if len(upTo) < 2 || upTo[len(upTo)-1] == 0 {
 		return 0
 	}
-	i, _ := slices.BinarySearch(upTo, u*upTo[len(upTo)-1])
-	// A part that is empty ends where the one before it ends.
-	for i < len(upTo)-1 && u*upTo[len(upTo)-1] >= upTo[i] {
-		i++
-	}
-	return min(i, len(upTo)-1)
+	x := u * upTo[len(upTo)-1]
+	// A part that is empty ends where the one before it ends, so it is never the first above x.
+	return min(sort.Search(len(upTo), func(i int) bool { return upTo[i] > x }), len(upTo)-1)
 }
 
 // unit makes a number in [0, 1) of a hash, by the finalizer of SplitMix64, so

@@ -91,11 +91,11 @@ type level struct {
 // census is what a list of entries holds.
 type census struct{ levels []*level }
 
+// survey takes the entries apart by priority, kind and locality.
 func survey(cfg Config, entries []*Entry) *census {
 	c := &census{}
 	var at *level
 	var last *draft
-	split := cfg.LocalityWeighted
 	for _, e := range entries {
 		if at == nil || at.priority != e.Priority {
 			at = c.level(e.Priority)
@@ -105,7 +105,7 @@ func survey(cfg Config, entries []*Entry) *census {
 			at.total++
 		}
 		where := place{}
-		if split {
+		if cfg.LocalityWeighted {
 			where = place{e.Region, e.Zone, e.SubZone}
 			if e.Health != mesh.Draining {
 				at.totals[where]++
@@ -127,6 +127,12 @@ func survey(cfg Config, entries []*Entry) *census {
 			join(k)
 		}
 	}
+	c.finish()
+	return c
+}
+
+// finish sorts the levels, and tells their drafts what the whole came to.
+func (c *census) finish() {
 	slices.SortFunc(c.levels, func(a, b *level) int { return cmp.Compare(a.priority, b.priority) })
 	for _, l := range c.levels {
 		for _, ds := range l.drafts {
@@ -135,7 +141,6 @@ func survey(cfg Config, entries []*Entry) *census {
 			}
 		}
 	}
-	return c
 }
 
 func (c *census) level(priority uint32) *level {

@@ -79,11 +79,11 @@ func TestPrioritiesOverflowAsEnvoyDocuments(t *testing.T) {
 	} {
 		for _, policy := range []balance.Policy{balance.LeastRequest, balance.RoundRobin, balance.Random, balance.RingHash, balance.Maglev} {
 			t.Run(fmt.Sprint(c.name, policy), func(t *testing.T) {
-				within := .02
+				within := .035
 				if policy == balance.RingHash {
 					within = .25 // by the luck of the points
 				}
-				near(t, shares(balance.New(balance.Config{Policy: policy, Panic: c.panic}, c.entries, nil), 20_000, where), c.want, within)
+				near(t, shares(balance.New(balance.Config{Policy: policy, Panic: c.panic}, c.entries, nil), 4_000, where), c.want, within)
 			})
 		}
 	}
@@ -110,7 +110,7 @@ func TestLocalityWeights(t *testing.T) {
 		for _, policy := range []balance.Policy{balance.LeastRequest, balance.RoundRobin, balance.Random, balance.Maglev} {
 			t.Run(fmt.Sprint(c.name, policy), func(t *testing.T) {
 				p := balance.New(balance.Config{Policy: policy, LocalityWeighted: true}, c.entries, nil)
-				near(t, shares(p, 20_000, zone), c.want, .02)
+				near(t, shares(p, 4_000, zone), c.want, .035)
 			})
 		}
 	}
@@ -140,15 +140,15 @@ func TestWeights(t *testing.T) {
 func TestMaglev(t *testing.T) {
 	t.Run("every process makes the same table", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
-			n := rapid.IntRange(1, 20).Draw(t, "endpoints")
+			n := rapid.IntRange(1, 8).Draw(t, "endpoints")
 			var entries []*balance.Entry
 			for i := range n {
 				entries = append(entries, entry(i+1, weight(uint32(rapid.IntRange(1, 4).Draw(t, "weight")))))
 			}
-			cfg := balance.Config{Policy: balance.Maglev, Table: 1009}
+			cfg := balance.Config{Policy: balance.Maglev, Table: 251}
 			a := balance.New(cfg, entries, nil)
 			b := balance.New(cfg, rapid.Permutation(entries).Draw(t, "order"), nil)
-			for h := range uint64(1009) {
+			for h := range uint64(251) {
 				if x, y := a.Pick(balance.Request{Hash: h}), b.Pick(balance.Request{Hash: h}); x != y {
 					t.Fatalf("hash %d: %v and %v", h, x.EndpointKey, y.EndpointKey)
 				}
@@ -262,4 +262,31 @@ func TestEjectionMovesNobodyElse(t *testing.T) {
 			t.Errorf("%v: the keys of the ejected went to only %d others", policy, len(took))
 		}
 	}
+}
+
+// A ring that was made from another is the ring that would be made anew.
+func TestRingMadeFromAnother(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := balance.Config{Policy: balance.RingHash}
+		draw := func(name string) []*balance.Entry {
+			ports := rapid.SliceOfNDistinct(rapid.IntRange(1, 12), 1, 12, rapid.ID[int]).Draw(t, name)
+			var all []*balance.Entry
+			for _, p := range ports {
+				all = append(all, entry(p, weight(uint32(rapid.IntRange(1, 2).Draw(t, "weight")))))
+			}
+			return all
+		}
+		p := balance.New(cfg, draw("first"), nil)
+		for range 3 {
+			next := draw("next")
+			p = balance.New(cfg, next, p)
+			anew := balance.New(cfg, next, nil)
+			for range 30 {
+				h := rapid.Uint64().Draw(t, "hash")
+				if a, b := p.Pick(balance.Request{Hash: h}), anew.Pick(balance.Request{Hash: h}); a != b {
+					t.Fatalf("hash %d: %v, made anew %v", h, a.EndpointKey, b.EndpointKey)
+				}
+			}
+		}
+	})
 }

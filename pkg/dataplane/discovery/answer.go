@@ -20,11 +20,12 @@ const maxNackText = 4096
 // Response takes a message of the stream: everything in it is applied before
 // the acknowledgement is queued (xDS protocol, "ACK and NACK semantics"). An
 // empty response with a new nonce is a probe, and is acknowledged like any other.
-func (c *core) Response(now time.Time, r *discoveryv3.DeltaDiscoveryResponse) {
-	c.heardAt, c.heardAny, c.silentRung = now, true, 0
+// It tells whether the message was good: of a type that was asked for, and nothing in it refused.
+func (c *core) Response(now time.Time, r *discoveryv3.DeltaDiscoveryResponse) (good bool) {
+	c.heardAt, c.heardAny, c.silentRung, c.mute = now, true, 0, 0
 	t := mesh.Type(r.GetTypeUrl())
 	if !c.asked[t] {
-		return
+		return false
 	}
 	var bad []string
 	for _, res := range r.GetResources() {
@@ -39,6 +40,7 @@ func (c *core) Response(now time.Time, r *discoveryv3.DeltaDiscoveryResponse) {
 	}
 	c.acknowledge(t, r.GetNonce(), bad)
 	c.flush()
+	return len(bad) == 0
 }
 
 func (c *core) reject(name mesh.ResourceName, version string, err error) string {

@@ -235,7 +235,7 @@ func prime(n uint64) bool {
 	return true
 }
 
-// durationOr reads a duration that must be above 0 when it is there.
+// durationOr reads a duration that must not be negative when it is there.
 func durationOr(d *durationpb.Duration, otherwise time.Duration) (time.Duration, error) {
 	if d == nil {
 		return otherwise, nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -111,7 +112,8 @@ func TestSubscribesOnDemandAndFollows(t *testing.T) {
 		w.run()
 		w.must("a", "10.0.0.1")
 		synctest.Wait()
-		expect(t, w.server.log(), "stream", "cds node +a", "eds +a", "cds ACK 1", "eds ACK 2")
+		expect(t, w.server.log(), "stream", "cds node +"+helloName, "cds -"+helloName, "cds ACK 1",
+			"cds +a", "eds +a", "cds ACK 2", "eds ACK 3")
 		w.server.service("a", "2", "10.0.0.2")
 		synctest.Wait()
 		w.must("a", "10.0.0.2")
@@ -149,7 +151,7 @@ func TestNackNamesTheBadResource(t *testing.T) {
 		w.server.set(mesh.TypeEndpoint, eds("a", "2", "wrong"))
 		synctest.Wait()
 		got := w.server.log()
-		if len(got) == 0 || !strings.HasPrefix(got[len(got)-1], "eds NACK 3 a: ") {
+		if len(got) == 0 || !strings.HasPrefix(got[len(got)-1], "eds NACK 4 a: ") {
 			t.Errorf("requests %q", got)
 		}
 		w.must("a", "10.0.0.1")
@@ -402,7 +404,7 @@ func TestMaxAge(t *testing.T) {
 // A server that takes the connection and then says nothing at all is left when the time is up.
 func TestMuteServerIsLeft(t *testing.T) {
 	bubble(t, func(c *Config) { c.Servers = []string{"mute", "one"} }, func(w *world) {
-		mute := &fakeServer{listener: bufconn.Listen(1)}
+		mute := &fakeServer{listener: bufconn.Listen(1), hung: &atomic.Bool{}}
 		w.servers["mute"] = mute
 		accepted := make(chan struct{})
 		go func() {

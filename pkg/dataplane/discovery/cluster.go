@@ -46,6 +46,12 @@ type Cluster struct {
 	Opaque, Skip bool
 	// ProxyHeader: opaque connections to the endpoints begin with a PROXY header, version 2.
 	ProxyHeader bool
+	// Drain is what is established on an endpoint gets when it leaves; 0 is for ever, nil the proxy's own time.
+	Drain *time.Duration
+	// Timeout bounds a request from its headers to the end of the answer; 0 for no bound.
+	Timeout time.Duration
+	// Retry is when a request that failed is sent again; nil for DefaultRetry.
+	Retry *Retry
 	// Endpoints are in the order of the assignment, each key once.
 	Endpoints []mesh.Endpoint
 	// Versions of the two resources, as the control plane gave them.

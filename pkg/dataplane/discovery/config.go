@@ -20,7 +20,8 @@ const (
 	idleTimeout = time.Hour
 	// answerTimeout is how long a request may stay unanswered, and the pace of the watchdog.
 	answerTimeout = 2 * time.Second
-	// connectTimeout bounds the opening of a connection and its stream.
+	// connectTimeout bounds the opening of a connection and its stream; the first
+	// attempts have only answerTimeout.
 	connectTimeout = 5 * time.Second
 	// backoffBase and backoffMax bound the waits between streams.
 	backoffBase = 100 * time.Millisecond

@@ -53,6 +53,8 @@ type core struct {
 	asked    map[mesh.Type]bool
 	heardAt  time.Time
 	heardAny bool
+	// mute counts the streams in a row that the watchdog gave up before they brought anything.
+	mute int
 	// offerNothing makes the next stream offer no initial versions.
 	offerNothing bool
 
@@ -227,7 +229,24 @@ func (c *core) Opened(now time.Time) {
 		c.subscribe[e.name.Type][e.name.Name] = true
 	}
 	c.flush()
+	if len(c.asked) == 0 {
+		c.announce()
+	}
 	c.offerNothing = false
+}
+
+// helloName is a cluster that nobody has.
+const helloName = "freshmesh.dev/hello"
+
+// announce says who we are where there is nothing to ask: the node is known from
+// the first request alone, and without one the control plane could not tell that
+// we are here. A first request that subscribes to no name is a wildcard, whatever it
+// unsubscribes from, to some control planes (go-control-plane 0.14.0). So a name is
+// subscribed for a moment, and from then on no names are none (xDS protocol,
+// "How the client specifies what resources to return").
+func (c *core) announce() {
+	c.request(mesh.TypeCluster).ResourceNamesSubscribe = []string{helloName}
+	c.request(mesh.TypeCluster).ResourceNamesUnsubscribe = []string{helloName}
 }
 
 // offers tells whether a resource's version goes into initial_resource_versions.

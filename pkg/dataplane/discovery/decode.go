@@ -145,11 +145,16 @@ func (p *clusterPart) readHTTP2(c *clusterv3.Cluster) error {
 
 // readOptions reads what is ours in the cluster's metadata; a field of another type counts as not there.
 func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
-	fields := c.GetMetadata().GetFilterMetadata()[metadataName].GetFields()
-	p.base.CloseOnEjection = fields["close_on_ejection"].GetBoolValue()
-	p.base.CloseOnOverload = fields["close_on_overload"].GetBoolValue()
-	p.base.Opaque = fields["opaque"].GetBoolValue()
-	p.base.Skip = fields["skip"].GetBoolValue()
-	p.base.ProxyHeader = fields["proxy_protocol"].GetBoolValue()
-	p.base.Alias = fields["alias"].GetStringValue()
+	fields := c.GetMetadata().GetFilterMetadata()[mesh.MetadataNamespace].GetFields()
+	p.base.CloseOnEjection = fields[mesh.CloseOnEjectionKey].GetBoolValue()
+	p.base.CloseOnOverload = fields[mesh.CloseOnOverloadKey].GetBoolValue()
+	if d, ok := durationText(fields[mesh.DrainKey]); ok {
+		p.base.Drain = &d
+	}
+	p.base.Timeout, _ = durationText(fields[mesh.TimeoutKey])
+	p.base.Retry = readRetry(fields[mesh.RetryKey].GetStructValue())
+	p.base.Opaque = fields[mesh.OpaqueKey].GetBoolValue()
+	p.base.Skip = fields[mesh.SkipKey].GetBoolValue()
+	p.base.ProxyHeader = fields[mesh.ProxyProtocolKey].GetBoolValue()
+	p.base.Alias = fields[mesh.AliasKey].GetStringValue()
 }

@@ -49,7 +49,15 @@
 //
 //	re-subscribe → unsubscribe and subscribe → new connection, no initial versions → the next server
 //
+// A new connection has as long as a rung, in the first round of all servers, so that one
+// that does not answer at all is no longer in the way than one that is silent. With
+// nothing to subscribe to, the first request only says who we are: the control plane
+// ends streams that do not. Waits between streams are anything up to a ceiling that doubles (full
+// jitter), until a message comes that is not refused.
+//
 // A name that is answered on no rung is asked for ever more rarely and costs the
 // others their connection no more; a silent stream is given up for as long as it
-// is silent, with back-off.
+// is silent, with back-off. A stream that has not brought anything yet is waited
+// for the longer (up to 8 s), the more were given up before it: a control plane
+// that is slow to begin must not be kept from it.
 package discovery

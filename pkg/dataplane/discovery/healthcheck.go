@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -123,17 +124,10 @@ func (h *HealthCheck) readTimes(m *corev3.HealthCheck) error {
 	if h.Timeout == 0 || h.Interval == 0 {
 		return errors.New("timeout and interval must be above 0")
 	}
-	h.UnhealthyInterval = orDuration(h.UnhealthyInterval, h.Interval)
-	h.UnhealthyEdgeInterval = orDuration(h.UnhealthyEdgeInterval, h.UnhealthyInterval)
-	h.HealthyEdgeInterval = orDuration(h.HealthyEdgeInterval, h.Interval)
+	h.UnhealthyInterval = cmp.Or(h.UnhealthyInterval, h.Interval)
+	h.UnhealthyEdgeInterval = cmp.Or(h.UnhealthyEdgeInterval, h.UnhealthyInterval)
+	h.HealthyEdgeInterval = cmp.Or(h.HealthyEdgeInterval, h.Interval)
 	return nil
-}
-
-func orDuration(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }
 
 func (h *HealthCheck) readHTTP(m *corev3.HealthCheck_HttpHealthCheck) error {

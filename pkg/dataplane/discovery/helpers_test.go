@@ -82,6 +82,13 @@ func cds(name, version, service string) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: name, Version: version, Resource: anyOf(c)}
 }
 
+// badCluster does not decode.
+func badCluster(name string) *discoveryv3.Resource {
+	r := cds(name, "bad", "")
+	r.Resource.Value = []byte{0xff}
+	return r
+}
+
 // dns is a STRICT_DNS cluster of one host and port 80.
 func dns(name, version, host string) *discoveryv3.Resource {
 	c := &clusterv3.Cluster{

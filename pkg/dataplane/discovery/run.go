@@ -244,11 +244,12 @@ func (o *owner) handle(now time.Time, e event) {
 			s.Answered = s.Answered || nothing
 		})
 	case e.response != nil:
-		e.session.good, o.failures, o.down = true, 0, false
 		o.lastMessageAt.Store(now.UnixNano())
 		o.log.Debug("response", "type", mesh.Type(e.response.GetTypeUrl()).Short(), "nonce", e.response.GetNonce(),
 			"resources", len(e.response.GetResources()), "removed", len(e.response.GetRemovedResources()))
-		o.core.Response(now, e.response)
+		if o.core.Response(now, e.response) {
+			e.session.good, o.failures, o.down = true, 0, false
+		}
 	default:
 		o.core.Closed()
 		o.leave(!e.session.good, cause(e.err))
@@ -262,7 +263,7 @@ func (o *owner) connect(ctx context.Context) {
 	}
 	server := o.config.Servers[o.server]
 	o.update(func(s *Status) { s.Server = server })
-	o.session = newSession(server)
+	o.session = newSession(server, o.patience())
 	o.session.start(ctx, o)
 }
 
@@ -295,6 +296,16 @@ func (o *owner) leave(next bool, err error) {
 		}
 		s.LastError = fmt.Sprintf("%s: %v", server, err)
 	})
+}
+
+// patience bounds the opening of a connection and its stream. In the first round
+// of all servers one that does not answer at all costs no more than a rung of the
+// ladder does; after it the network may just be slow.
+func (o *owner) patience() time.Duration {
+	if o.failures <= len(o.config.Servers) {
+		return answerTimeout
+	}
+	return connectTimeout
 }
 
 // ceiling bounds the next wait. It grows with each round of all servers, so that

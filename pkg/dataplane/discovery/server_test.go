@@ -6,7 +6,9 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
@@ -41,8 +43,17 @@ type fakeServer struct {
 	withhold map[mesh.ResourceName]bool
 	deaf     bool
 	noResend bool
-	// refuse ends each new stream.
-	refuse bool
+	// never are types that it never answers for.
+	never map[mesh.Type]bool
+	// refuse ends each new stream, endsAfter one that has had so many answers (0: none).
+	refuse    bool
+	endsAfter int
+	// late is how long it takes to begin with a new stream.
+	late time.Duration
+	// hung is shared by the connections made since the last hang.
+	hung *atomic.Bool
+	// unreachable lets new connections hang before they are made.
+	unreachable bool
 	// orders is what the load reporting service says; nil makes it unimplemented.
 	orders *loadv3.LoadStatsResponse
 }
@@ -50,7 +61,11 @@ type fakeServer struct {
 type fakeStream struct {
 	adsStream
 	subscribed map[mesh.ResourceName]bool
-	end        chan error
+	// stuck are resources that this stream brings no more; all: it brings nothing.
+	stuck    map[mesh.ResourceName]bool
+	allStuck bool
+	answers  int
+	end      chan error
 }
 
 func newServer(t *testing.T) *fakeServer {
@@ -59,6 +74,8 @@ func newServer(t *testing.T) *fakeServer {
 		listener:  bufconn.Listen(1 << 20),
 		resources: map[mesh.ResourceName]*discoveryv3.Resource{},
 		withhold:  map[mesh.ResourceName]bool{},
+		never:     map[mesh.Type]bool{},
+		hung:      &atomic.Bool{},
 	}
 	s.start()
 	t.Cleanup(s.stop)
@@ -148,7 +165,7 @@ func (s *fakeServer) log() []string {
 
 // answer sends what there is under the names. mu is held.
 func (s *fakeServer) answer(st *fakeStream, t mesh.Type, names []string) {
-	if s.deaf {
+	if s.deaf || st.allStuck || s.never[t] {
 		return
 	}
 	s.nonce++
@@ -156,7 +173,7 @@ func (s *fakeServer) answer(st *fakeStream, t mesh.Type, names []string) {
 	for _, n := range names {
 		name := mesh.ResourceName{Type: t, Name: n}
 		switch res := s.resources[name]; {
-		case s.withhold[name]:
+		case s.withhold[name], st.stuck[name]:
 		case res == nil:
 			r.RemovedResources = append(r.RemovedResources, n)
 		default:
@@ -167,10 +184,23 @@ func (s *fakeServer) answer(st *fakeStream, t mesh.Type, names []string) {
 		return
 	}
 	_ = st.Send(r)
+	if st.answers++; st.answers == s.endsAfter {
+		st.end <- status.Error(codes.Unavailable, "enough")
+	}
 }
 
 func (s *fakeServer) DeltaAggregatedResources(stream adsStream) error {
-	st := &fakeStream{adsStream: stream, subscribed: map[mesh.ResourceName]bool{}, end: make(chan error, 1)}
+	s.mu.Lock()
+	late := s.late
+	s.mu.Unlock()
+	begin := time.NewTimer(late)
+	defer begin.Stop()
+	select {
+	case <-begin.C:
+	case <-stream.Context().Done():
+		return nil
+	}
+	st := &fakeStream{adsStream: stream, subscribed: map[mesh.ResourceName]bool{}, stuck: map[mesh.ResourceName]bool{}, end: make(chan error, 1)}
 	s.mu.Lock()
 	refuse := s.refuse
 	s.streams = append(s.streams, st)
@@ -245,6 +275,53 @@ func (s *fakeServer) StreamLoadStats(stream grpc.BidiStreamingServer[loadv3.Load
 	}
 }
 
+// hang drops what the present connections carry, both ways, as a network that is cut does.
+func (s *fakeServer) hang() {
+	s.change(func() {
+		s.hung.Store(true)
+		s.hung = &atomic.Bool{}
+		s.streams = nil // their handlers hear of nothing
+	})
+}
+
+// dial makes a connection that can hang.
+func (s *fakeServer) dial(ctx context.Context) (net.Conn, error) {
+	s.mu.Lock()
+	hung, unreachable := s.hung, s.unreachable
+	s.mu.Unlock()
+	if unreachable {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	conn, err := s.listener.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cable{conn, hung}, nil
+}
+
+// cable is a connection. What is sent on it while it hangs is taken, as a kernel does, and lost.
+type cable struct {
+	net.Conn
+	hung *atomic.Bool
+}
+
+func (c cable) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.hung.Load() {
+			return n, err
+		}
+	}
+}
+
+func (c cable) Write(b []byte) (int, error) {
+	if c.hung.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
 // dialer connects by address: each is the name of a server.
 func dialer(servers map[string]*fakeServer) []grpc.DialOption {
 	return []grpc.DialOption{
@@ -254,7 +331,7 @@ func dialer(servers map[string]*fakeServer) []grpc.DialOption {
 			if s == nil {
 				return nil, fmt.Errorf("connect %s: refused", address)
 			}
-			return s.listener.DialContext(ctx)
+			return s.dial(ctx)
 		}),
 	}
 }

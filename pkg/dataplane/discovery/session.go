@@ -36,7 +36,9 @@ type event struct {
 // session is one connection to one server, with its ADS stream and its load
 // reports. It is never reused: another stream gets another connection.
 type session struct {
-	server   string
+	server string
+	// patience bounds the opening of the connection and the stream.
+	patience time.Duration
 	requests chan *discoveryv3.DeltaDiscoveryRequest
 	report   chan struct{}
 	cancel   context.CancelFunc
@@ -44,9 +46,10 @@ type session struct {
 	opened, good bool
 }
 
-func newSession(server string) *session {
+func newSession(server string, patience time.Duration) *session {
 	return &session{
 		server:   server,
+		patience: patience,
 		requests: make(chan *discoveryv3.DeltaDiscoveryRequest, maxRequests),
 		report:   make(chan struct{}, 1),
 	}
@@ -130,22 +133,22 @@ func (s *session) dial(more []grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// openStream fails at once where the server cannot be reached, and after connectTimeout
+// openStream fails at once where the server cannot be reached, and after its patience
 // where nothing happens. Its error does not name the server.
 func (s *session) openStream(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn) (
 	grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse], error,
 ) {
-	limit := time.AfterFunc(connectTimeout, cancel)
+	limit := time.AfterFunc(s.patience, cancel)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	inTime := limit.Stop()
 	if err != nil {
 		if !inTime {
-			return nil, fmt.Errorf("no connection within %v", connectTimeout)
+			return nil, fmt.Errorf("no connection within %v", s.patience)
 		}
 		return nil, err
 	}
 	if !inTime {
-		return nil, fmt.Errorf("no connection within %v", connectTimeout)
+		return nil, fmt.Errorf("no connection within %v", s.patience)
 	}
 	return stream, nil
 }

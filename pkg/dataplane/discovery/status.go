@@ -58,6 +58,17 @@ type ClusterStatus struct {
 	Endpoints []mesh.Endpoint
 	// Reason says why the state is refused.
 	Reason string
+	// Resources are what there is of the cluster, each with its own age: the
+	// Cluster first, then its endpoints. Shared; not to be changed.
+	Resources []ResourceStatus
+}
+
+// ResourceStatus is one resource that the control plane has given. Immutable.
+type ResourceStatus struct {
+	mesh.ResourceName
+	Version string
+	// ConfirmedAt is when the control plane last vouched for it.
+	ConfirmedAt time.Time
 }
 
 // answer is what callers of Cluster get for one name. Immutable but for changed,
@@ -81,6 +92,7 @@ func (c *core) publish(s *sub) {
 	cds := c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}]
 	a := answer{cluster: s.inForce, status: ClusterStatus{
 		Name: s.name, ServiceName: s.name, State: StatePending, Pinned: s.pinned, Reason: c.refusals(s),
+		Resources: c.resources(s),
 	}}
 	if cluster := s.inForce; cluster != nil {
 		a.status.State = StateInForce
@@ -99,6 +111,17 @@ func (c *core) publish(s *sub) {
 		a.err = fmt.Errorf("cluster %s: %w", s.name, ErrUnknownService)
 	}
 	c.out.answers = append(c.out.answers, a)
+}
+
+// resources are what is held of a cluster.
+func (c *core) resources(s *sub) []ResourceStatus {
+	var list []ResourceStatus
+	for _, e := range c.parts(s) {
+		if e != nil && e.known && !e.absent {
+			list = append(list, ResourceStatus{ResourceName: e.name, Version: e.resource.GetVersion(), ConfirmedAt: e.confirmedAt})
+		}
+	}
+	return list
 }
 
 // refusals is why the newest forms of a cluster's resources were refused; "" when none was.

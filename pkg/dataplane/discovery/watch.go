@@ -14,6 +14,9 @@ const (
 	// maxQuiet bounds the gap between requests for a name that nobody answers, and
 	// so how long it takes to notice that somebody does again: 20 s in all.
 	maxQuiet = 15 * time.Second
+	// maxPatience bounds the wait for the first word of a stream. With a back-off
+	// after it, a stream that was given up in vain costs less than 20 s.
+	maxPatience = 8 * time.Second
 )
 
 // Rungs of the watchdog, as the metric labels them.
@@ -138,7 +141,7 @@ func (c *core) watchAnswers(now time.Time) {
 				e.rung = 1 // this is a re-subscribe already
 				c.ask(now, e)
 			}
-		case now.Sub(e.askedAt) >= e.wait:
+		case now.Sub(e.askedAt) >= max(e.wait, c.patience()):
 			if up := c.climb(now, e); up == rungNextServer || up != "" && escalate == "" {
 				escalate, because = up, e.name.Type.Short()+" "+e.name.Name+" was asked for in vain"
 			}
@@ -151,6 +154,16 @@ func (c *core) watchAnswers(now time.Time) {
 		c.tokens--
 	}
 	c.newConnection(escalate, because)
+}
+
+// patience is how long anything is waited for on this stream: on one that has
+// brought nothing yet the longer, the more of them were given up in a row. The
+// control plane may be busy, or far away, and every new stream begins its wait anew.
+func (c *core) patience() time.Duration {
+	if c.heardAny {
+		return c.answer
+	}
+	return min(c.answer<<min(c.mute, 8), maxPatience)
 }
 
 // climb takes an overdue resource one rung up, and gives the rung when it is one
@@ -188,6 +201,9 @@ func (c *core) climbed(rung string) { c.out.rungs = append(c.out.rungs, rung) }
 // newConnection gives up the stream and trusts nothing that was said on it.
 func (c *core) newConnection(rung, because string) {
 	c.climbed(rung)
+	if !c.heardAny {
+		c.mute++
+	}
 	c.offerNothing = true
 	c.out.reconnect = because
 	c.out.next = rung == rungNextServer

@@ -181,7 +181,7 @@ func (w *wait) verdict(now time.Time) error {
 	}
 	ask := c.availability.distrust(now)
 	e := &upstream.Error{Reason: upstream.NoEndpoints, Unsent: true, Unanswered: true}
-	out, hop, text := c.why(now)
+	out, hop, text := c.why()
 	e.NextHop, e.Err = hop, errors.New(text)
 	c.mu.Unlock()
 	if ask {
@@ -199,7 +199,7 @@ func (w *wait) verdict(now time.Time) error {
 
 // why says what is wrong with the endpoints, and which of those that are out
 // failed last; out is false when discovery lists none that could be used. It needs mu.
-func (c *Cluster) why(now time.Time) (out bool, hop netip.AddrPort, text string) {
+func (c *Cluster) why() (out bool, hop netip.AddrPort, text string) {
 	var last *endpoint
 	ejected, failed := 0, 0
 	for _, e := range c.order {
@@ -214,13 +214,17 @@ func (c *Cluster) why(now time.Time) (out bool, hop netip.AddrPort, text string)
 			failed++
 		}
 	}
-	since := now.Sub(c.availability.without).Round(time.Millisecond)
-	text = fmt.Sprintf("%d of %d listed endpoints ejected, %d fail their health check, for %s", ejected, len(c.order), failed, since)
+	all, since := len(c.order), c.availability.without.UTC().Format("15:04:05.000Z")
 	switch {
-	case last != nil:
-		return true, last.key.Address, fmt.Sprintf("%s; last failure %s", text, last.ejection.reason)
-	case failed > 0:
+	case ejected+failed == 0:
+		return false, hop, fmt.Sprintf("none of %d endpoints of %s is healthy since %s", all, c.name, since)
+	case ejected == all:
+		text = fmt.Sprintf("all %d endpoints of %s ejected since %s", all, c.name, since)
+	default:
+		text = fmt.Sprintf("of %d endpoints of %s %d are ejected and %d fail their health check, none usable since %s", all, c.name, ejected, failed, since)
+	}
+	if last == nil {
 		return true, hop, text
 	}
-	return false, hop, fmt.Sprintf("none of %d listed endpoints is healthy, for %s", len(c.order), since)
+	return true, last.key.Address, fmt.Sprintf("%s, last: %s %s", text, last.ejection.reason, last.key.Address)
 }

@@ -59,14 +59,14 @@ func (a *availability) distrust(now time.Time) bool {
 
 // wanted tells whether somebody has asked lately, so that trials should go on by themselves.
 func (a *availability) wanted(now time.Time) bool {
-	return a.none() && now.Sub(a.interest) < keepProbing
+	return a.none() && now.Sub(a.interest) < interestTime
 }
 
 const (
 	distrustEvery = time.Second
-	// keepProbing is for how long after the last request trials go on by
+	// interestTime is for how long after the last request trials go on by
 	// themselves: a cluster that nobody uses is not dialled for ever.
-	keepProbing = 10 * time.Second
+	interestTime = 10 * time.Second
 	// maxTrials is how many endpoints of a cluster may be on trial at a time while none is usable.
 	maxTrials = 16
 )

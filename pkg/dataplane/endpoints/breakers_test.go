@@ -214,6 +214,32 @@ func TestBreakerOnConnections(t *testing.T) {
 	}
 }
 
+// What one endpoint keeps idle makes room for a connection to another.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	set := endpoints.New(endpoints.Config{Reporter: &world{t: t}})
+	defer set.Close()
+	dc := limits(func(l *discovery.Limits) { l.Connections = 1 }, listed(acceptor(t)), listed(acceptor(t)))
+	dc.Policy = discovery.RoundRobin
+	_ = set.Apply(dc)
+	seen := map[mesh.EndpointKey]bool{}
+	for range 6 {
+		l, err := set.Cluster("c").Acquire(t.Context(), endpoints.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Upstream.Acquire(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", l.Key.Address, err)
+		}
+		seen[l.Key] = true
+		conn.Release()
+		l.End(true)
+	}
+	if st := breaker(set, endpoints.Connections); len(seen) != 2 || st.Active > 1 || st.Shed > 0 {
+		t.Errorf("%d endpoints, %+v", len(seen), st)
+	}
+}
+
 // acceptor is a listener that accepts and holds.
 func acceptor(t *testing.T) string {
 	t.Helper()

@@ -172,6 +172,7 @@ func (u *updating) drop(e *endpoint) {
 	e.epoch = u.epoch
 	e.checks.stop()
 	delete(u.out, e)
+	e.leave(u.now, u.set.drain(u.dc))
 	u.retired = append(u.retired, e.upstream)
 }
 

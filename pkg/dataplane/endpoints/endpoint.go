@@ -36,6 +36,8 @@ type endpoint struct {
 
 	// out mirrors ejection.ejected for those who do not hold the lock.
 	out atomic.Bool
+	// left is when the drain of an endpoint that is listed no more ends, in Unix nanoseconds; 0 while it is listed.
+	left atomic.Int64
 }
 
 // totals count since the endpoint was first listed; they outlive its upstream.

@@ -28,7 +28,7 @@ type Config struct {
 	// FailFast is how long requests wait for a cluster without usable endpoint;
 	// 0 is 3 s. FailFastInbound is the same for requests that say they are inbound; 0 is 1 s.
 	FailFast, FailFastInbound time.Duration
-	// Drain is what connections to a removed endpoint get to finish; 0 is 30 s.
+	// Drain is what connections to a removed endpoint get to finish where the cluster says nothing; 0 is 30 s.
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
 	Ejected func(upstream.Reason)
@@ -95,7 +95,7 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 	if !known {
 		s.change(func(all map[string]*Cluster) { all[dc.Name] = c })
 	}
-	s.retire(retired)
+	s.retire(retired, s.drain(dc))
 	for _, u := range quiet {
 		u.CloseIdle()
 	}
@@ -110,7 +110,8 @@ func (s *Set) Remove(name string) {
 		return
 	}
 	s.change(func(all map[string]*Cluster) { delete(all, name) })
-	s.retire(c.retireAll())
+	drain := s.drain(c.Config())
+	s.retire(c.retireAll(), drain)
 }
 
 // change puts a changed copy of the clusters in place.
@@ -122,9 +123,9 @@ func (s *Set) change(edit func(map[string]*Cluster)) {
 	s.clusters.Store(&next)
 }
 
-func (s *Set) retire(us []upstream.Upstream) {
+func (s *Set) retire(us []upstream.Upstream, drain time.Duration) {
 	for _, u := range us {
-		u.Retire(s.cfg.Drain)
+		u.Retire(drain)
 	}
 }
 
@@ -148,7 +149,9 @@ func (s *Set) Close() {
 }
 
 // start runs f in a goroutine that Close ends and waits for. It gives what
-// ends it earlier, and false after Close.
+// ends it earlier, and false after Close. The goroutine outlives the request that begins it.
+//
+//nolint:contextcheck // so its context is its own
 func (s *Set) start(f func(context.Context)) (stop context.CancelFunc, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ func (c *Cluster) probe(ctx context.Context) {
 		now := time.Now()
 		c.beginTrials(now, maxTrials)
 		c.mu.Lock()
-		over := c.availability.interest.Add(keepProbing)
+		over := c.availability.interest.Add(interestTime)
 		if !c.availability.none() || !now.Before(over) || ctx.Err() != nil {
 			c.probing = false
 			c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *Cluster) probe(ctx context.Context) {
 }
 
 // beginTrials begins up to limit trials that are due, and gives what is closed
-// when the last of them ends; nil when none is begun.
+// when the one begun last ends; nil when none is begun.
 func (c *Cluster) beginTrials(now time.Time, limit int) <-chan struct{} {
 	if now.UnixNano() < c.nextTrial.Load() {
 		return nil

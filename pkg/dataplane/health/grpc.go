@@ -6,15 +6,27 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
+// maxBackoff is between two dials for gRPC checks.
+const maxBackoff = time.Second
+
 // watchGRPC gives a Check, and a channel of what a Watch tells.
 func watchGRPC(ctx context.Context, t Target) (ask func(context.Context) Result, told <-chan Result, stop func()) {
-	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("freshmesh-health-check"), grpc.WithDisableServiceConfig()}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("freshmesh-health-check"), grpc.WithDisableServiceConfig(),
+		// A check within the back-off must still see the endpoint come back
+		// before its time is over.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: maxBackoff / 10, Multiplier: 2, MaxDelay: min(maxBackoff, t.Check.Timeout/2)},
+			MinConnectTimeout: t.Check.Timeout,
+		}),
+	}
 	if t.Check.Host != "" {
 		options = append(options, grpc.WithAuthority(t.Check.Host))
 	}
@@ -29,8 +41,6 @@ func watchGRPC(ctx context.Context, t Target) (ask func(context.Context) Result,
 	var wg sync.WaitGroup
 	wg.Go(func() { watch(watching, client, request, t.Check.Interval, tells) })
 	ask = func(ctx context.Context) Result {
-		// A connection in its back-off would fail without a try.
-		cc.ResetConnectBackoff()
 		resp, err := client.Check(ctx, request, grpc.WaitForReady(true))
 		if err != nil {
 			return bad(err)

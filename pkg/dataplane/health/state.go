@@ -23,10 +23,10 @@ type State struct {
 	row uint32
 }
 
-// Known tells whether there was a result, Healthy what they amount to.
+// Known tells whether there was a result.
 func (s *State) Known() bool { return s.known }
 
-// Healthy is false while unknown.
+// Healthy is what the results amount to; false while unknown.
 func (s *State) Healthy() bool { return s.healthy }
 
 // Take takes a result in, and tells whether the state turned, or is now known.

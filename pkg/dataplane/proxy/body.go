@@ -25,6 +25,11 @@ type body struct {
 	// broken is why the client's body ended before its end; nil while it has not.
 	broken atomic.Pointer[error]
 
+	// read counts what came from the client.
+	read atomic.Int64
+	// whole is true once all of it was read.
+	whole atomic.Bool
+
 	mu   sync.Mutex // guards reading src, and what follows
 	kept []byte
 	err  error
@@ -36,6 +41,9 @@ type body struct {
 // replayable tells whether a new attempt would read the body from its start.
 // It never blocks.
 func (b *body) replayable() bool { return b == nil || !b.lost.Load() }
+
+// complete tells whether the client has sent all of it.
+func (b *body) complete() bool { return b == nil || b.whole.Load() }
 
 // next gives the body to a new attempt. The former one reads errors from now
 // on; what it is reading at this moment is kept for the new one.
@@ -91,8 +99,11 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.src.Read(p)
+	b.read.Add(int64(n))
 	b.err = err
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		b.whole.Store(true)
+	} else if err != nil {
 		b.broken.Store(&err)
 	}
 	switch {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -30,10 +28,10 @@ const (
 )
 
 // Captured serves a listener that connections are led to by the kernel. Those
-// that carry HTTP, and those made to the listener itself, go to Handover.
+// that carry HTTP are served by request, as HTTP serves its own, and so are
+// those made to the listener itself.
 type Captured struct {
 	Config
-	Handover *Handover
 	// Inbound connections go to where they were going, this very host; others go
 	// to the cluster that their destination names.
 	Inbound bool
@@ -44,10 +42,6 @@ type Captured struct {
 	RefuseUnknown bool
 	// Own tells whether an address is one of the proxy's own listeners.
 	Own func(netip.AddrPort) bool
-	// Overloaded tells that new connections must be shed; may be nil.
-	Overloaded func() bool
-	// Idle ends a connection on which nothing moves; 0 is 1 h.
-	Idle time.Duration
 }
 
 // route is where a captured connection goes.
@@ -61,118 +55,95 @@ type route struct {
 	refused error
 }
 
-// Serve accepts until l is closed, then closes the handover and waits for the
-// connections to end. It gives nil after net.ErrClosed.
+// Serve accepts until l is closed, and then waits for the opaque connections to
+// end. It gives nil after net.ErrClosed.
 func (c *Captured) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer func() { _ = c.Handover.Close() }()
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
+	h := &HTTP{Config: c.Config}
+	logger, own := h.stdLog(), portOf(l.Addr())
+	take := func(a arrival) { h.take(a, logger) }
+	return c.accept(ctx, l, func(conn net.Conn) {
+		wg.Go(func() { c.serve(ctx, conn, own, take) })
+	})
+}
+
+// serve finds out where a connection was going, and carries it there. What
+// turns out to be HTTP goes to take.
+func (c *Captured) serve(ctx context.Context, conn net.Conn, own uint16, take func(arrival)) {
+	tcp := socketOf(conn)
+	dst, led := capture.Destination(tcp, own)
+	if !led && !c.Inbound {
+		// A client that knows its proxy.
+		take(arrival{Conn: conn, tcp: tcp})
+		return
+	}
+	c.pass(ctx, conn, func(ctx context.Context, cancel context.CancelCauseFunc, p *passage) error {
+		to := notCaptured
+		if led {
+			to = c.find(ctx, dst)
+		}
+		p.label, p.Cluster = to.label, to.name
+		o, err := c.open(ctx, tcp, to, cancel, p)
+		if err == nil && c.asHTTP(to, o.protocol) {
+			o.up.close()
+			p.handedOver = true
+			take(arrival{Conn: conn, tcp: tcp, head: o.head, to: c.forProtocol(ctx, to, o.protocol)})
 			return nil
 		}
-		if err != nil {
-			c.Logger.Warn("accept failed", "listener", l.Addr(), "err", err)
-			if !pause(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("accept on %s: %w", l.Addr(), err)
-			}
-			continue
+		if err == nil {
+			err = to.refused
 		}
-		wg.Go(func() { c.serve(ctx, conn, portOf(l.Addr())) })
-	}
+		if err != nil {
+			// Opaque TCP has no words: a reset is how a refused connection looks.
+			o.up.close()
+			reset(tcp)
+			return err
+		}
+		return c.carry(ctx, tcp, o, p)
+	})
 }
 
-func (c *Captured) serve(ctx context.Context, conn net.Conn, own uint16) {
-	tcp, ok := socketOf(conn)
-	if !ok {
-		c.Handover.give(conn)
-		return
-	}
-	dst, led := capture.Destination(tcp, own)
-	if !led {
-		c.direct(conn, tcp)
-		return
-	}
-	c.carry(ctx, conn, tcp, dst)
-}
+// notCaptured is the route of an inbound connection that nobody led here: it has no destination.
+var notCaptured = &route{label: labelInbound, refused: &upstream.Error{
+	Reason: upstream.NotCaptured, Unsent: true, Unanswered: true,
+	Err: errors.New("this listener takes only connections that the kernel leads to it"),
+}}
 
-// direct is a connection that nobody led here: outbound it is a client that
-// knows its proxy, inbound it has no destination.
-func (c *Captured) direct(conn net.Conn, tcp *net.TCPConn) {
-	if !c.Inbound {
-		c.Handover.give(conn)
-		return
-	}
-	err := &upstream.Error{
-		Reason: upstream.NotCaptured, Unsent: true, Unanswered: true,
-		Err: errors.New("this listener takes only connections that the kernel leads to it"),
-	}
-	c.refuse(conn, tcp, &route{refused: err, label: labelInbound})
-}
-
-// refuse tells a client that speaks HTTP why, and resets any other.
-func (c *Captured) refuse(conn net.Conn, tcp *net.TCPConn, to *route) {
-	release := c.Tracker.hold(conn)
-	o, err := sniff(tcp, time.Second, func() (*link, error) { return nil, to.refused })
-	release()
-	if err == nil && (o.protocol == detect.HTTP1 || o.protocol == detect.HTTP2) {
-		c.Handover.give(&replayed{TCPConn: tcp, head: o.head, to: to, closer: conn})
-		return
-	}
-	c.fail(conn, tcp, to, to.refused)
-}
-
-// fail resets a connection that went nowhere: opaque TCP has no words.
-func (c *Captured) fail(conn net.Conn, tcp *net.TCPConn, to *route, err error) {
-	_ = tcp.SetLinger(0)
-	_ = conn.Close()
-	reason := upstream.ReasonOf(err)
-	c.Logger.Debug("connection failed", "destination", to.original, "cluster", to.label, "reason", reason, "err", err)
-	c.Metrics.ended(to.label, 0, reason, 0)
-}
-
-// carry brings a captured connection to where it was going.
-func (c *Captured) carry(ctx context.Context, conn net.Conn, tcp *net.TCPConn, dst netip.AddrPort) {
-	c.Tracker.begin()
-	defer c.Tracker.end()
-	release := c.Tracker.hold(conn)
-	defer release()
-	to := c.find(ctx, dst)
+// open looks how a connection begins, and makes the one to the upstream where
+// bytes are to be relayed.
+func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, cancel context.CancelCauseFunc, p *passage) (opening, error) {
+	from := addrPortOf(client.RemoteAddr())
+	dial := func() (*link, error) { return c.dialTarget(ctx, to, from, cancel, p) }
 	if to.refused != nil {
-		c.refuse(conn, tcp, to)
-		return
+		// A client that speaks HTTP is told why.
+		return sniff(client, time.Second, func() (*link, error) { return nil, to.refused })
 	}
-	from := addrPortOf(tcp.RemoteAddr())
-	dial := func() (*link, error) { return c.dialTarget(ctx, to, from) }
 	o, err := opening{protocol: detect.Opaque}, error(nil)
 	if !to.opaque {
-		o, err = sniff(tcp, c.idle(), dial)
+		o, err = sniff(client, c.tcpIdle(), dial)
 	}
-	if err == nil && c.asHTTP(to, o.protocol) {
-		o.up.close()
-		c.Handover.give(&replayed{TCPConn: tcp, head: o.head, to: c.forProtocol(ctx, to, o.protocol), closer: conn})
-		return
-	}
-	if err == nil && o.up == nil {
+	if err == nil && o.up == nil && !c.asHTTP(to, o.protocol) {
 		o.up, err = dial()
 	}
-	if err != nil {
-		c.fail(conn, tcp, to, err)
-		return
-	}
-	defer o.up.close()
-	defer func() { _ = conn.Close() }()
-	reason := upstream.ClientGone
-	if _, err := tcp.Write(o.greeting); err == nil {
-		if _, err = o.up.Write(o.head); err == nil {
-			reason = relayConns(o.up.TCPConn, tcp, c.idle())
-		}
-	}
-	c.Metrics.ended(to.label, 0, reason, 0)
+	return o, err
 }
 
-func (c *Captured) idle() time.Duration { return cmp.Or(c.Idle, time.Hour) }
+// carry relays bytes, those first that both sides have said already.
+func (c *Captured) carry(ctx context.Context, client *net.TCPConn, o opening, p *passage) error {
+	defer o.up.close()
+	defer func() { _ = client.Close() }()
+	if _, err := client.Write(o.greeting); err != nil {
+		return &upstream.Error{Reason: upstream.ClientGone, Err: err}
+	}
+	if _, err := o.up.Write(o.head); err != nil {
+		reset(client)
+		return cmp.Or(brokenBy(ctx, o.up.lease), error(&upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: o.up.hop(), Err: err}))
+	}
+	received, sent, err := relayConns(o.up.TCPConn, client, c.tcpIdle())
+	p.BytesReceived, p.BytesSent = received+int64(len(o.head)), sent+int64(len(o.greeting))
+	return cmp.Or(brokenBy(ctx, o.up.lease), err)
+}
 
 // asHTTP tells whether requests are relayed one by one. HTTP/2 to an upstream
 // that is not known to speak it passes as it is: as HTTP/1.1 a gRPC call would not arrive.
@@ -181,7 +152,7 @@ func (c *Captured) asHTTP(to *route, p detect.Protocol) bool {
 	case detect.HTTP1:
 		return true
 	case detect.HTTP2:
-		return c.Inbound || to.cluster.Config().HTTP2
+		return to.refused != nil || c.Inbound || to.cluster.Config().HTTP2
 	case detect.Undecided, detect.TLS, detect.Opaque:
 	}
 	return false
@@ -189,7 +160,7 @@ func (c *Captured) asHTTP(to *route, p detect.Protocol) bool {
 
 // forProtocol is the route of inbound HTTP/2: the application is spoken to as the client speaks.
 func (c *Captured) forProtocol(ctx context.Context, to *route, p detect.Protocol) *route {
-	if !c.Inbound || p != detect.HTTP2 {
+	if !c.Inbound || p != detect.HTTP2 || to.refused != nil {
 		return to
 	}
 	next := *to
@@ -203,11 +174,8 @@ func (c *Captured) forProtocol(ctx context.Context, to *route, p detect.Protocol
 // find tells where dst leads.
 func (c *Captured) find(ctx context.Context, dst netip.AddrPort) *route {
 	to := &route{original: dst, label: labelInbound, opaque: c.Opaque[dst.Port()]}
-	if c.Overloaded != nil && c.Overloaded() {
-		to.refused = &upstream.Error{
-			Reason: upstream.Overload, Unsent: true, Unanswered: true,
-			Err: errors.New("the proxy holds as much memory as it may"),
-		}
+	if e := c.Limits.overloaded(); e != nil {
+		to.refused = e
 		return to
 	}
 	if c.Own(dst) {
@@ -249,35 +217,6 @@ func (c *Captured) lookUp(ctx context.Context, to *route) {
 	default:
 		to.label, to.refused = unknownCluster, err
 	}
-}
-
-// ServeHTTP is the handler for what was handed over: captured connections go
-// where they were going whatever the authority says, others by authority.
-func (c *Captured) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	to := routeOf(r.Context())
-	switch {
-	case to == nil:
-		(&HTTP{Config: c.Config}).ServeHTTP(w, r)
-	case to.refused != nil:
-		c.Tracker.begin()
-		defer c.Tracker.end()
-		w.Header().Set("Connection", "close")
-		e := asError(to.refused)
-		c.Metrics.ended(to.label, respond(w, r, e), e.Reason, 0)
-	default:
-		(&HTTP{Config: c.Config, Bound: to.name, Label: to.label}).ServeHTTP(w, r)
-	}
-}
-
-// socketOf gives the socket under a connection that a listener of ours has wrapped.
-func socketOf(c net.Conn) (*net.TCPConn, bool) {
-	switch c := c.(type) {
-	case *net.TCPConn:
-		return c, true
-	case interface{ Socket() *net.TCPConn }:
-		return c.Socket(), true
-	}
-	return nil, false
 }
 
 func addrPortOf(a net.Addr) netip.AddrPort {

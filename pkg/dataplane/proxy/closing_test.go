@@ -194,3 +194,42 @@ func (r *rig) counted(reason string) (n float64) {
 	}
 	return n
 }
+
+// The breaker on connections sheds in its own words, and the endpoint is not blamed.
+func TestConnectionsThatAreOneTooMany(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		r := newRig(t)
+		entered, release := make(chan struct{}, 1), make(chan struct{})
+		slow := newBackend(t, "slow", func(http.ResponseWriter, *http.Request) {
+			entered <- struct{}{}
+			<-release
+		})
+		both := [discovery.Priorities]discovery.Limits{discovery.DefaultLimits, discovery.DefaultLimits}
+		both[0].Connections = 0
+		if !h2 {
+			both[0].Connections = 1
+		}
+		r.putCluster(&discovery.Cluster{HTTP2: h2, Breakers: &both}, slow.addr)
+		first := make(chan int, 1)
+		if !h2 {
+			go func() {
+				status, _, _ := r.get(echo)
+				first <- status
+			}()
+			<-entered
+		}
+		status, h, _ := r.get(echo)
+		if status != http.StatusServiceUnavailable || !hasReason(h, "breaker_connections") {
+			t.Errorf("http2=%v: %d %v", h2, status, h)
+		}
+		if e := r.set.Status()[0].Endpoints[0]; e.Ejected || e.Total.Failed > 0 || e.Total.ConnectFailed > 0 {
+			t.Errorf("blamed: %+v", e)
+		}
+		close(release)
+		if !h2 {
+			if got := <-first; got != http.StatusOK {
+				t.Errorf("the first: %d", got)
+			}
+		}
+	}
+}

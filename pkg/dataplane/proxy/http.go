@@ -1,14 +1,13 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -33,8 +32,21 @@ type Config struct {
 	Metrics   *Metrics
 	Tracker   *Tracker
 	Logger    hclog.Logger
+	// AccessLog may be nil.
+	AccessLog *AccessLog
 	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.
 	DiscoveryTimeout time.Duration
+	// MaxActive is how many requests may be in flight; those over it are shed with the reason Overload; 0 for no limit.
+	MaxActive int
+	// MaxRequestBytes bounds the body of a request, a stream's too; 0 for no limit.
+	MaxRequestBytes int64
+	// Limits may be nil.
+	Limits *Limits
+	// TCPIdle ends an opaque connection on which nothing moves; 0 is 1 h.
+	TCPIdle time.Duration
+	// MaxConnectionAge is about how old a client's HTTP connection gets before it is told to go, and
+	// MaxConnectionAgeGrace how long what is on it may then take; an age of 0 is no limit.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
 
 func (c Config) discoveryTimeout() time.Duration {
@@ -75,20 +87,18 @@ type HTTP struct {
 	Config
 	// Bound is the cluster of every request, whatever its authority; "" goes by authority.
 	Bound string
-	// Label is the metric label in place of the cluster's name; "" for the name.
-	Label string
 }
 
 // ServeHTTP relays one request.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.Tracker.begin()
+	active := h.Tracker.begin()
 	defer h.Tracker.end()
-	x := &exchange{HTTP: h, w: w, r: r, began: time.Now(), label: unknownCluster}
-	defer x.finish()
-	if h.Tracker.Draining() {
-		// HTTP/1.1 closes after this response; net/http turns it into a GOAWAY for HTTP/2.
-		w.Header().Set("Connection", "close")
+	x := &exchange{HTTP: h, w: w, r: r, conn: connOf(r.Context()), began: time.Now(), label: unknownCluster}
+	if x.conn != nil {
+		x.conn.begin()
+		defer x.conn.done()
 	}
+	defer x.finish()
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// Otherwise net/http's server reads much of the body before the first byte of a response.
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -98,52 +108,108 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, d)
 	}
 	defer cancel()
-	if err := x.serve(ctx); err != nil {
+	if t := h.Limits.writer(w); t != nil {
+		defer t.timer.Stop()
+		x.w, x.timed = t, t
+	}
+	err := x.admit(active)
+	if err == nil {
+		err = x.serve(ctx)
+	}
+	if err != nil {
 		x.fail(err)
 	}
+}
+
+// admit refuses what is over the proxy's own limits.
+func (x *exchange) admit(active int64) error {
+	h, e := x.HTTP, x.Limits.judge(x.r)
+	switch {
+	case e != nil:
+		// Its connection costs too.
+		x.last = true
+		return e
+	case h.MaxActive > 0 && active > int64(h.MaxActive):
+		return &upstream.Error{
+			Reason: upstream.Overload, Unsent: true, Unanswered: true,
+			Err: fmt.Errorf("%d requests are in flight in this proxy, which is its limit", h.MaxActive),
+		}
+	case h.MaxRequestBytes > 0 && x.r.ContentLength > h.MaxRequestBytes:
+		return tooLarge(h.MaxRequestBytes)
+	}
+	return nil
+}
+
+func tooLarge(limit int64) *upstream.Error {
+	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
 }
 
 // exchange is one request on its way.
 type exchange struct {
 	*HTTP
-	w     http.ResponseWriter
-	r     *http.Request
+	w http.ResponseWriter
+	r *http.Request
+	// conn is the client's connection; nil where Serve did not accept it.
+	conn  *conn
 	began time.Time
+	// timed is w where the client has only so much time to take the response; nil without that.
+	timed *timedWriter
+	// last: there is to be no other request on an HTTP/1.1 connection after this one.
+	last bool
 
-	// label, status and reason are for the metrics.
+	// label, status and reason are for the metrics, with what follows for the access log.
 	label  string
 	status int
 	reason upstream.Reason
+	// err is the failure of ours; nil for none.
+	err *upstream.Error
+	// received and sent are bytes, but for those that body counts.
+	received, sent int64
+	firstByte      time.Duration
 
+	// name is that of the cluster asked for; cluster is nil until it is found.
+	name    string
 	cluster *endpoints.Cluster
-	// cancel ends the request for the cluster's own reasons, and resets what
-	// resetWith was given; nil where it has none.
-	cancel    context.CancelCauseFunc
-	resetWith func(io.Closer) (undo func() bool)
-	body      *body
-	interim   interim
+	// cancel ends the request for the cluster's own reasons; nil where it has none.
+	cancel context.CancelCauseFunc
+	// over ends what outlives the request's context, which ends with the client's writing side.
+	over context.Context //nolint:containedctx // the exchange is what it belongs to
+	// endTry ends the context of the attempt that was answered; nil where it has none of its own.
+	endTry  func()
+	body    *body
+	interim interim
+	// attempts are for the access log.
+	attempts []attempt
 }
 
 func (x *exchange) serve(ctx context.Context) error {
-	name := x.Bound
-	if name == "" {
-		var err error
-		if name, err = x.Names.Cluster(x.r.Host); err != nil {
-			return err
-		}
+	name, err := x.target()
+	if err != nil {
+		return err
 	}
+	x.name = name
 	cluster, err := x.resolve(ctx, name)
 	if err != nil {
 		return err
 	}
-	x.cluster, x.label = cluster, cmp.Or(x.Label, name)
+	x.cluster = cluster
+	if x.label == unknownCluster {
+		x.label = name
+	}
+	if d := cluster.Config().Timeout; d > 0 {
+		bounded, cancel := context.WithTimeout(ctx, d-time.Since(x.began))
+		defer cancel()
+		ctx = bounded
+	}
+	x.over = context.WithoutCancel(ctx)
+	if x.conn != nil {
+		x.over = x.conn.ctx
+	}
 	if cluster.ClosesEstablished() {
-		// A tunnel outlives the request's context, which ends with the client's writing side.
-		over, end := context.WithCancelCause(context.WithoutCancel(ctx))
+		over, end := context.WithCancelCause(x.over)
 		during, cancel := context.WithCancelCause(ctx)
-		ctx = during
+		ctx, x.over = during, over
 		x.cancel = func(err error) { cancel(err); end(err) }
-		x.resetWith = func(c io.Closer) func() bool { return context.AfterFunc(over, func() { reset(c) }) }
 		defer x.cancel(nil)
 	}
 	if x.r.Method == http.MethodConnect {
@@ -152,22 +218,69 @@ func (x *exchange) serve(ctx context.Context) error {
 	return x.relay(ctx)
 }
 
+// target is the name of the cluster that the request is for: a captured
+// connection goes where it was going, whatever the authority says.
+func (x *exchange) target() (string, error) {
+	switch {
+	case x.conn != nil && x.conn.to != nil:
+		to := x.conn.to
+		x.label, x.name = to.label, to.name
+		if to.refused != nil {
+			// What holds for the connection may not hold for the next one.
+			x.conn.leave()
+		}
+		return to.name, to.refused
+	case x.Bound != "":
+		return x.Bound, nil
+	}
+	return x.Names.Cluster(x.r.Host)
+}
+
 // fail answers with an error of ours.
 func (x *exchange) fail(err error) {
 	e := asError(err)
-	x.reason = e.Reason
+	x.failed(e)
 	x.interim.stop()
+	x.farewell(x.last || x.pinned(e))
 	x.status = respond(x.w, x.r, e)
-	if x.Logger.IsDebug() {
-		x.Logger.Debug("request failed", "cluster", x.label, "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
+}
+
+// farewell makes an HTTP/1.1 response the last of its connection where that is
+// leaving, or where the client would meet the same endpoint again: HTTP/2 hears of it by GOAWAY.
+func (x *exchange) farewell(pinned bool) {
+	if x.r.ProtoMajor == 1 && (pinned || x.conn != nil && x.conn.told()) {
+		x.w.Header().Set("Connection", "close")
 	}
 }
 
-// abort ends the client's stream abnormally, which is all that can be said
-// once a response has begun. It does not return.
-func (x *exchange) abort(reason upstream.Reason) {
-	x.reason = reason
+// pinned tells whether a client that named an address, and no service, was
+// told that there is nothing at it: it should ask anew where to go.
+func (x *exchange) pinned(e *upstream.Error) bool {
+	gone := e.Reason == upstream.NoSuchService || e.Reason == upstream.NoEndpoints || e.Reason == upstream.EndpointRemoved
+	_, err := netip.ParseAddrPort(x.name)
+	return gone && err == nil
+}
+
+// abort ends the client's stream once a response has begun. A gRPC call gets
+// its status in the trailers; anything else can only break off, and then abort does not return.
+func (x *exchange) abort(e *upstream.Error) {
+	x.failed(e)
+	if isGRPC(x.r.Header) && x.r.ProtoMajor == 2 && e.Reason != upstream.ClientGone {
+		h := x.w.Header()
+		h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(e.Reason.GRPC())))
+		h.Set(http.TrailerPrefix+"Grpc-Message", grpcMessage("freshmesh: "+e.Error()))
+		h.Set(http.TrailerPrefix+"Proxy-Status", proxyStatus(e))
+		return
+	}
 	panic(http.ErrAbortHandler)
+}
+
+// failed notes e for metrics and logs.
+func (x *exchange) failed(e *upstream.Error) {
+	x.reason, x.err = e.Reason, e
+	if x.Logger.IsDebug() {
+		x.Logger.Debug("request failed", "cluster", x.label, "layer", e.Reason.Layer(), "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
+	}
 }
 
 func (x *exchange) finish() {
@@ -176,7 +289,12 @@ func (x *exchange) finish() {
 	if reason == "" {
 		reason = upstream.None
 	}
-	x.Metrics.ended(x.label, max(x.status, 100), reason, time.Since(x.began))
+	x.Limits.count(reason)
+	took := time.Since(x.began)
+	x.Metrics.ended(x.label, max(x.status, 100), reason, took)
+	if x.AccessLog != nil {
+		x.AccessLog.add(x.entry(reason, took))
+	}
 }
 
 // clientHash is the hash of the client's address, for affinity.

@@ -1,11 +1,11 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +16,11 @@ import (
 
 // LimitsConfig is what Limits go by.
 type LimitsConfig struct {
-	// HeaderCount is how many fields a request's header may have; 0 for any number.
-	HeaderCount int
+	// HeaderCount is how many fields a request's header may have, HeaderBytes
+	// about how long it may be; 0 for any number, and net/http's limit.
+	HeaderCount, HeaderBytes int
+	// HeaderTime bounds the reading of a header; 0 is 30 s.
+	HeaderTime time.Duration
 	// BodyIdle bounds a pause in a request's body, WriteIdle one in the client's
 	// taking of the response; 0 for never.
 	BodyIdle, WriteIdle time.Duration
@@ -25,16 +28,15 @@ type LimitsConfig struct {
 	Overloaded func() bool
 }
 
-// Limits refuse requests that ask for too much, and end those whose client stalls.
+// Limits refuse what asks for too much, and end requests whose client stalls. A nil *Limits has none.
 type Limits struct {
 	cfg     LimitsConfig
 	reached *prometheus.CounterVec
-	// awaited is net.Conn → *awaited.
-	awaited sync.Map
 }
 
 // NewLimits registers the counter. It fails if that is registered already.
 func NewLimits(cfg LimitsConfig, r prometheus.Registerer) (*Limits, error) {
+	cfg.HeaderTime = cmp.Or(cfg.HeaderTime, defaultHeaderTime)
 	l := &Limits{cfg: cfg, reached: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "freshmesh_limits_reached_total",
 		Help: "Connections and requests that were refused or ended because a limit was reached.",
@@ -45,49 +47,74 @@ func NewLimits(cfg LimitsConfig, r prometheus.Registerer) (*Limits, error) {
 	return l, nil
 }
 
+const defaultHeaderTime = 30 * time.Second
+
 // Count counts a limit that was reached.
 func (l *Limits) Count(r upstream.Reason) { l.reached.WithLabelValues(string(r)).Inc() }
 
-// Handler holds requests to the limits before and while next serves them.
-func (l *Limits) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served(r.Context())
-		if e := l.judge(r); e != nil {
-			l.Count(e.Reason)
-			w.Header().Set("Connection", "close")
-			respond(w, r, e)
-			return
-		}
-		control := http.NewResponseController(w)
-		if l.cfg.BodyIdle > 0 && mustEnd(r) {
-			b := &timedBody{ReadCloser: r.Body, stall: l.watch(upstream.BodyTimeout, l.cfg.BodyIdle, control.SetReadDeadline)}
-			defer b.timer.Stop()
-			r.Body = b
-		}
-		if l.cfg.WriteIdle > 0 {
-			t := &timedWriter{ResponseWriter: w, stall: l.watch(upstream.SlowReader, l.cfg.WriteIdle, control.SetWriteDeadline)}
-			defer t.timer.Stop()
-			w = t
-		}
-		next.ServeHTTP(w, r)
-	})
+// count counts what ended for a reason that is a limit, once it has ended.
+func (l *Limits) count(r upstream.Reason) {
+	if l == nil {
+		return
+	}
+	switch r { //nolint:exhaustive // the limits
+	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout:
+		l.Count(r)
+	}
 }
 
+// header gives the time for a header, and its greatest length (0: net/http's).
+func (l *Limits) header() (time.Duration, int) {
+	if l == nil {
+		return defaultHeaderTime, 0
+	}
+	return l.cfg.HeaderTime, l.cfg.HeaderBytes
+}
+
+// overloaded gives why new work is shed; nil when it is not.
+func (l *Limits) overloaded() *upstream.Error {
+	if l == nil || l.cfg.Overloaded == nil || !l.cfg.Overloaded() {
+		return nil
+	}
+	return &upstream.Error{
+		Reason: upstream.Overload, Unsent: true, Unanswered: true,
+		Err: errors.New("the proxy holds as much memory as it may"),
+	}
+}
+
+// judge gives why a request is refused; nil when it is not.
 func (l *Limits) judge(r *http.Request) *upstream.Error {
-	e := &upstream.Error{Unsent: true, Unanswered: true}
-	if l.cfg.Overloaded != nil && l.cfg.Overloaded() {
-		e.Reason, e.Err = upstream.Overload, errors.New("the proxy holds as much memory as it may")
+	if e := l.overloaded(); e != nil || l == nil || l.cfg.HeaderCount <= 0 {
 		return e
 	}
 	count := 0
 	for _, values := range r.Header {
 		count += len(values)
 	}
-	if l.cfg.HeaderCount > 0 && count > l.cfg.HeaderCount {
-		e.Reason, e.Err = upstream.HeaderLimit, fmt.Errorf("%d header fields, %d are allowed", count, l.cfg.HeaderCount)
-		return e
+	if count <= l.cfg.HeaderCount {
+		return nil
 	}
-	return nil
+	return &upstream.Error{
+		Reason: upstream.HeaderLimit, Unsent: true, Unanswered: true,
+		Err: fmt.Errorf("%d header fields, %d are allowed", count, l.cfg.HeaderCount),
+	}
+}
+
+// body bounds the pauses in a request's body; the function it gives must be called when the request has ended.
+func (l *Limits) body(src io.Reader, w http.ResponseWriter, r *http.Request) (io.Reader, func()) {
+	if l == nil || l.cfg.BodyIdle <= 0 || !mustEnd(r) {
+		return src, func() {}
+	}
+	b := &timedBody{Reader: src, stall: newStall(l.cfg.BodyIdle, http.NewResponseController(w).SetReadDeadline)}
+	return b, func() { b.timer.Stop() }
+}
+
+// writer bounds the pauses in taking the response; nil without a limit.
+func (l *Limits) writer(w http.ResponseWriter) *timedWriter {
+	if l == nil || l.cfg.WriteIdle <= 0 {
+		return nil
+	}
+	return &timedWriter{ResponseWriter: w, stall: newStall(l.cfg.WriteIdle, http.NewResponseController(w).SetWriteDeadline)}
 }
 
 // mustEnd tells whether a request's body is an upload. Others are streams, which
@@ -107,11 +134,10 @@ type stall struct {
 	fired atomic.Bool
 }
 
-func (l *Limits) watch(reason upstream.Reason, after time.Duration, end func(time.Time) error) *stall {
+func newStall(after time.Duration, end func(time.Time) error) *stall {
 	s := &stall{after: after}
 	s.timer = time.AfterFunc(after, func() {
 		s.fired.Store(true)
-		l.Count(reason)
 		_ = end(time.Unix(1, 0))
 	})
 	s.timer.Stop()
@@ -120,13 +146,13 @@ func (l *Limits) watch(reason upstream.Reason, after time.Duration, end func(tim
 
 // timedBody bounds each read of the body.
 type timedBody struct {
-	io.ReadCloser
+	io.Reader
 	*stall
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.after)
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.Reader.Read(p)
 	b.timer.Stop()
 	if err != nil && b.fired.Load() {
 		err = &upstream.Error{Reason: upstream.BodyTimeout, Unanswered: true, Err: fmt.Errorf("no byte of the request body for %s", b.after)}
@@ -154,4 +180,12 @@ func (w *timedWriter) FlushError() error {
 	w.timer.Reset(w.after)
 	defer w.timer.Stop()
 	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// slow gives the error of a client that took nothing for too long; nil when it did. w may be nil.
+func (w *timedWriter) slow() *upstream.Error {
+	if w == nil || !w.fired.Load() {
+		return nil
+	}
+	return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", w.after)}
 }

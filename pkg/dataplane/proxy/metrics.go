@@ -62,8 +62,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 // Ejected counts an ejection.
 func (m *Metrics) Ejected(r upstream.Reason) { m.ejections.WithLabelValues(string(r)).Inc() }
 
-func (m *Metrics) retried(cluster string, r upstream.Reason) {
-	m.retries.WithLabelValues(cluster, string(r)).Inc()
+// retried counts another attempt. The label is the reason for which the last one
+// failed, or the condition of the policy that its answer met.
+func (m *Metrics) retried(cluster, label string) {
+	m.retries.WithLabelValues(cluster, label).Inc()
 }
 
 // ended counts a request; status 0 stands for an opaque connection.

@@ -72,7 +72,7 @@ func FuzzAuthority(f *testing.F) {
 
 func TestProxyStatusIsQuoted(t *testing.T) {
 	e := &upstream.Error{Reason: upstream.ConnectRefused, NextHop: netip.MustParseAddrPort("[fd00::1]:80"), Err: errors.New("say \"a\\b\"\r\nüber")}
-	want := `freshmesh; error=connection_refused; next-hop="[fd00::1]:80"; details="say \"a\\b\"????ber"; reason=connect_refused`
+	want := `freshmesh; error=connection_refused; next-hop="[fd00::1]:80"; details="say \"a\\b\"????ber"; layer=connection; reason=connect_refused`
 	if got := proxyStatus(e); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

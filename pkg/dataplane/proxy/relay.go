@@ -10,32 +10,34 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-const (
-	// maxDials bounds how many endpoints a request may find dead. A failed
-	// dial costs nothing and ejects, so it may be more than maxSends.
-	maxDials = 10
-	// maxSends bounds how often a request may be written.
-	maxSends = 3
-)
-
 // relay sends the request and copies the answer.
 func (x *exchange) relay(ctx context.Context) error {
 	if x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody {
 		x.body = &body{src: x.r.Body}
+		if x.MaxRequestBytes > 0 {
+			x.body.src = http.MaxBytesReader(x.w, x.r.Body, x.MaxRequestBytes)
+		}
+		var stop func()
+		x.body.src, stop = x.Limits.body(x.body.src, x.w, x.r)
+		defer stop()
 	}
 	resp, lease, err := x.send(ctx)
+	if x.endTry != nil {
+		defer x.endTry()
+	}
 	if err != nil {
 		return err
 	}
+	x.firstByte = time.Since(x.began)
 	x.body.answered()
 	x.interim.stop()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -45,112 +47,70 @@ func (x *exchange) relay(ctx context.Context) error {
 	return nil
 }
 
-// send tries endpoints until one answers. One that may have worked on the
-// request does not get it again.
-func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, error) {
-	var (
-		tried, sent  []mesh.EndpointKey
-		last, broke  error
-		dials, sends int
-	)
-	hash := clientHash(x.r.RemoteAddr)
-	for {
-		lease, err := x.cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Sent: sent, Cancel: x.cancel})
-		switch {
-		case err == nil:
-		case errors.Is(err, endpoints.ErrAllTried) && len(tried) > len(sent):
-			// All have been to; the last resort is to go round again.
-			tried = slices.Clone(sent)
-			continue
-		case len(sent) > 0 && !upstream.Ended(ctx):
-			// What happened to it says more than that there is nowhere else to go.
-			return nil, nil, broke
-		default:
-			return nil, nil, err
-		}
-		if last != nil {
-			x.Metrics.retried(x.label, upstream.ReasonOf(last))
-		}
-		conn, err := lease.Upstream.Acquire(ctx)
-		if err != nil {
-			last = err
-			reason := upstream.ReasonOf(err)
-			lease.DialFailed(reason)
-			dials++
-			if dials >= maxDials || !reason.Dial() && reason != upstream.EndpointRemoved {
-				return nil, nil, last
-			}
-		} else {
-			resp, err := x.try(ctx, lease, conn)
-			if err == nil {
-				return resp, lease, nil
-			}
-			last = err
-			sends++
-			if sends >= maxSends || !x.repeatable(err) {
-				return nil, nil, last
-			}
-			if e := asError(err); !e.Unsent && !e.Reused {
-				sent, broke = append(sent, lease.Key), err
-			}
-		}
-		tried = append(tried, lease.Key)
-	}
-}
-
 // try sends the request once on a connection that is there. A failure has ended the lease.
-func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstream.Conn) (*http.Response, error) {
+func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstream.Conn) (*http.Response, *upstream.Error) {
 	lease.Connected()
 	resp, err := conn.RoundTrip(x.outgoing(ctx, lease.Key))
 	if err == nil {
 		lease.Response(resp.StatusCode, resp.Header)
-		return resp, nil
+		if err = x.peek(resp); err == nil {
+			return resp, nil
+		}
+		_ = resp.Body.Close()
 	}
+	e := asError(err)
 	broken := x.body.failure()
-	if broken != nil && (upstream.ReasonOf(broken) == upstream.BodyTimeout || !upstream.Ended(ctx)) {
-		err = bodyError(broken, err)
+	switch {
+	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
+		// The client's connection may look ended for that.
+		e = bodyError(broken, e)
+	case upstream.Ended(ctx):
+		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+			e.Err = cause.Err
+		}
+	case broken != nil:
+		e = bodyError(broken, e)
+	case lease.Overdue():
+		e = overdue(lease)
 	}
-	reason := upstream.ReasonOf(err)
-	// None of these is the endpoint's fault.
-	gone := broken != nil || reason == upstream.Deadline || reason == upstream.ClientGone ||
-		reason == upstream.EndpointEjected || reason == upstream.BreakerRequests
+	gone := broken != nil || notTheirs(e.Reason)
 	switch {
 	case gone:
-	case reason == upstream.ResetBeforeHeaders:
+	case e.Reason == upstream.TryTimeout:
+		lease.TimedOut()
+	case e.Reason == upstream.ResetBeforeHeaders:
 		lease.Broken()
 	default:
 		lease.Answered(false)
 	}
 	lease.End(gone)
-	return nil, err
+	return nil, e
+}
+
+// notTheirs tells whether an attempt ended for a reason that is no fault of the endpoint's.
+func notTheirs(r upstream.Reason) bool {
+	switch r { //nolint:exhaustive // all others are
+	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
+		upstream.Draining, upstream.ConnectionAge, upstream.BodyTimeout, upstream.SlowReader:
+		return true
+	}
+	return false
 }
 
 // bodyError is the error of an attempt that failed with err because the
 // client's body broke off: it names the client's side, and no endpoint.
-func bodyError(broken, err error) error {
-	if e, ok := errors.AsType[*upstream.Error](broken); ok {
-		return e
+func bodyError(broken error, err *upstream.Error) *upstream.Error {
+	if long, ok := errors.AsType[*http.MaxBytesError](broken); ok {
+		return tooLarge(long.Limit)
 	}
-	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: asError(err).Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+	if slow, ok := errors.AsType[*upstream.Error](broken); ok {
+		return slow
+	}
+	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: err.Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
 	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
 		e.Reason = upstream.ClientGone
 	}
 	return e
-}
-
-// repeatable tells whether the request may be sent again after err.
-func (x *exchange) repeatable(err error) bool {
-	e := asError(err)
-	if !x.body.replayable() || x.interim.any() {
-		return false
-	}
-	if e.Reason == upstream.Deadline || e.Reason == upstream.ClientGone || e.Reason == upstream.BadBody || e.Reason == upstream.BodyTimeout {
-		return false
-	}
-	if e.Unsent {
-		return true
-	}
-	return e.Reason == upstream.ResetBeforeHeaders && e.Unanswered && idempotent(x.r.Method) && upgrade(x.r.Header) == ""
 }
 
 // outgoing is the request for one attempt.
@@ -233,16 +193,14 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	}
 	announced := len(resp.Trailer)
 	x.status = resp.StatusCode
+	x.farewell(lease.Removed())
 	x.w.WriteHeader(resp.StatusCode)
-	if err := copyBody(x.w, resp, x.r.Method); err != nil {
-		switch {
-		case errors.Is(err, errClientWrite):
-			x.abort(upstream.ClientGone)
-		case upstream.Ended(ctx):
-			x.abort(upstream.ContextReason(ctx))
-		}
-		ok = false
-		x.abort(upstream.ResetMidBody)
+	var err error
+	if x.sent, err = copyBody(x.w, resp, x.r.Method); err != nil {
+		e := x.brokenOff(ctx, err, lease)
+		ok = notTheirs(e.Reason)
+		x.abort(e)
+		return
 	}
 	lease.Trailers(resp.Trailer)
 	for k, v := range resp.Trailer {
@@ -253,16 +211,32 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	}
 }
 
+// brokenOff says why a body could not be copied to its end.
+func (x *exchange) brokenOff(ctx context.Context, err error, lease *endpoints.Lease) *upstream.Error {
+	e, slow := asError(err), x.timed.slow()
+	switch {
+	case slow != nil:
+		e = slow
+	case upstream.Ended(ctx):
+		e = &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: lease.Key.Address, Err: context.Cause(ctx)}
+	case errors.Is(err, errClientWrite):
+		e = &upstream.Error{Reason: upstream.ClientGone, Err: err}
+	case lease.Overdue():
+		e = overdue(lease)
+	}
+	return e
+}
+
 var errClientWrite = errors.New("write to the client")
 
 // copyBody copies as it comes: what was read is flushed at once, unless the
-// response is complete with it.
-func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
+// response is complete with it. It gives how much was copied.
+func copyBody(w http.ResponseWriter, resp *http.Response, method string) (done int64, err error) {
 	if resp.ContentLength == 0 || method == http.MethodHead || resp.Body == nil {
 		// Nothing may be flushed here: a gRPC response that ends with its
 		// headers must end with its headers.
 		_, err := io.Copy(io.Discard, resp.Body)
-		return err
+		return 0, err
 	}
 	flusher := http.NewResponseController(w)
 	if resp.ContentLength < 0 {
@@ -270,25 +244,24 @@ func copyBody(w http.ResponseWriter, resp *http.Response, method string) error {
 	}
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	var done int64
 	for {
 		n, err := resp.Body.Read(*buf)
 		if n > 0 {
 			if _, werr := w.Write((*buf)[:n]); werr != nil {
-				return errClientWrite
+				return done, errClientWrite
 			}
 			done += int64(n)
 			if done != resp.ContentLength {
 				if flusher.Flush() != nil {
-					return errClientWrite
+					return done, errClientWrite
 				}
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return done, nil
 		}
 		if err != nil {
-			return err
+			return done, err
 		}
 	}
 }

@@ -5,44 +5,45 @@ import (
 	"net"
 )
 
-// replayed is a connection of which the first bytes have been read already:
-// they come again, before the rest.
-type replayed struct {
-	*net.TCPConn
+// arrival is a client's connection as it comes to be served by HTTP.
+type arrival struct {
+	// Conn is closed with what a listener of ours keeps of it; tcp is the socket in it.
+	net.Conn
+	tcp *net.TCPConn
+	// head is what was read of it already.
 	head []byte
 	// to is where a captured connection was going; nil for one that came by itself.
 	to *route
-	// closer closes the connection with what a listener of ours keeps of it; nil for TCPConn alone.
-	closer io.Closer
 }
 
-// Close closes the connection.
-func (r *replayed) Close() error {
-	if r.closer != nil {
-		return r.closer.Close()
+// Read gives what had been read before first, and then the rest.
+func (c *conn) Read(p []byte) (int, error) {
+	if len(c.head) == 0 {
+		return c.TCPConn.Read(p)
 	}
-	return r.TCPConn.Close()
-}
-
-func (r *replayed) Read(p []byte) (int, error) {
-	if len(r.head) == 0 {
-		return r.TCPConn.Read(p)
-	}
-	n := copy(p, r.head)
-	r.head = r.head[n:]
+	n := copy(p, c.head)
+	c.head = c.head[n:]
 	return n, nil
 }
 
 // WriteTo keeps io.Copy from going round Read.
-func (r *replayed) WriteTo(w io.Writer) (int64, error) {
+func (c *conn) WriteTo(w io.Writer) (int64, error) {
 	var n int64
-	if len(r.head) > 0 {
-		m, err := w.Write(r.head)
-		n, r.head = int64(m), r.head[m:]
+	if len(c.head) > 0 {
+		m, err := w.Write(c.head)
+		n, c.head = int64(m), c.head[m:]
 		if err != nil {
 			return n, err
 		}
 	}
-	m, err := r.TCPConn.WriteTo(w)
+	m, err := c.TCPConn.WriteTo(w)
 	return n + m, err
+}
+
+// socketOf gives the socket under a connection that a listener of ours may have wrapped.
+func socketOf(c net.Conn) *net.TCPConn {
+	if w, ok := c.(interface{ Socket() *net.TCPConn }); ok {
+		return w.Socket()
+	}
+	return c.(*net.TCPConn)
 }

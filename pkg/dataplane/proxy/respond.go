@@ -21,7 +21,7 @@ func proxyStatus(e *upstream.Error) string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, "; details=%s", sfString(e.Err.Error()))
 	}
-	fmt.Fprintf(&b, "; reason=%s", e.Reason)
+	fmt.Fprintf(&b, "; layer=%s; reason=%s", e.Reason.Layer(), e.Reason)
 	return b.String()
 }
 

@@ -30,6 +30,7 @@ type fakeDiscovery struct {
 	mu         sync.Mutex // guards all below
 	clusters   map[string]*discovery.Cluster
 	silent     bool
+	err        error
 	distrusted map[string]int
 	load       map[mesh.EndpointKey]discovery.Load
 	onDistrust func(cluster string)
@@ -39,6 +40,9 @@ func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cl
 	f.mu.Lock()
 	c, silent := f.clusters[name], f.silent
 	f.mu.Unlock()
+	if f.err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", name, f.err)
+	}
 	if silent {
 		<-ctx.Done()
 		return nil, fmt.Errorf("cluster %s: %w", name, discovery.ErrDiscoveryPending)
@@ -109,25 +113,24 @@ func newRig(t testing.TB, change ...func(*endpoints.Config)) *rig {
 		Discovery: r.disc, Endpoints: r.set, Names: proxy.Names{Namespace: "default", Domain: "cluster.local"},
 		Metrics: metrics, Tracker: r.tracker, Logger: hclog.NewNullLogger(), DiscoveryTimeout: 200 * time.Millisecond,
 	}
-	r.addr = r.serveHTTP(&proxy.HTTP{Config: r.cfg})
+	r.addr = r.serveHTTP(r.http())
 	t.Cleanup(r.set.Close)
 	return r
 }
 
-func (r *rig) serveHTTP(h http.Handler) string {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	return serve(r.t, &http.Server{Handler: h, Protocols: &protocols})
+func (r *rig) http() *proxy.HTTP { return &proxy.HTTP{Config: r.cfg} }
+
+func (r *rig) serveHTTP(h *proxy.HTTP) string {
+	r.t.Helper()
+	return r.serve(h.Serve)
 }
 
-func (r *rig) serveTCP(cluster string) string {
+func (r *rig) serve(serve func(context.Context, net.Listener) error) string {
 	r.t.Helper()
 	l := listen(r.t, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(context.Background())
-	tcp := &proxy.TCP{Config: r.cfg, Cluster: cluster}
 	done := make(chan error, 1)
-	go func() { done <- tcp.Serve(ctx, l) }()
+	go func() { done <- serve(ctx, l) }()
 	r.t.Cleanup(func() {
 		cancel()
 		_ = l.Close()
@@ -139,12 +142,22 @@ func (r *rig) serveTCP(cluster string) string {
 	return l.Addr().String()
 }
 
+func (r *rig) serveTCP(cluster string) string {
+	r.t.Helper()
+	return r.serve((&proxy.TCP{Config: r.cfg, Cluster: cluster}).Serve)
+}
+
 // put sets the endpoints of the cluster echo.
 func (r *rig) put(addrs ...string) { r.putCluster(&discovery.Cluster{}, addrs...) }
 
 func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
 	r.t.Helper()
-	c.Name, c.ServiceName = echo, echo
+	r.putNamed(echo, c, addrs...)
+}
+
+func (r *rig) putNamed(name string, c *discovery.Cluster, addrs ...string) {
+	r.t.Helper()
+	c.Name, c.ServiceName = name, name
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = time.Second
 	}
@@ -155,7 +168,7 @@ func (r *rig) putCluster(c *discovery.Cluster, addrs ...string) {
 		r.t.Fatal(err)
 	}
 	r.disc.mu.Lock()
-	r.disc.clusters[echo] = c
+	r.disc.clusters[name] = c
 	r.disc.mu.Unlock()
 }
 
@@ -200,7 +213,7 @@ type backend struct {
 	done chan struct{}
 }
 
-func newBackend(t *testing.T, name string, h http.HandlerFunc) *backend {
+func newBackend(t testing.TB, name string, h http.HandlerFunc) *backend {
 	t.Helper()
 	if h == nil {
 		h = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }

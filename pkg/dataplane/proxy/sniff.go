@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/detect"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 const (
@@ -27,8 +29,13 @@ const (
 // link is an opaque connection to an upstream, and what ends it.
 type link struct {
 	*upstream.Raw
-	end func()
+	// lease is nil where no cluster leads there.
+	lease *endpoints.Lease
+	end   func()
 }
+
+// hop is where it leads.
+func (l *link) hop() netip.AddrPort { return addrPortOf(l.RemoteAddr()) }
 
 func (l *link) close() {
 	if l != nil {
@@ -135,23 +142,37 @@ func listenToBoth(client *net.TCPConn, up *link, buf []byte, idle time.Duration)
 }
 
 // dialTarget makes an opaque connection for a route.
-func (c Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort) (*link, error) {
-	if to.cluster == nil {
-		pool := upstream.New(upstream.Config{Address: to.original})
-		raw, err := pool.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &link{raw, pool.Close}, nil
+func (c Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+	if to.cluster != nil {
+		return c.dialLink(ctx, to.cluster, proxyproto.Header{Source: from, Destination: to.original}, cancel, p)
 	}
-	raw, lease, err := c.dialCluster(ctx, to.cluster, clientHash(from.String()), nil)
+	pool := upstream.New(upstream.Config{Address: to.original})
+	began := time.Now()
+	raw, err := pool.Dial(ctx)
+	p.dialled(mesh.EndpointKey{Address: to.original}, upstream.ReasonOf(err), time.Since(began))
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return newLink(ctx, raw, nil, pool.Close), nil
+}
+
+// dialLink makes an opaque connection to a cluster, which hears from whom it is where it asks for that.
+func (c Config) dialLink(ctx context.Context, cluster *endpoints.Cluster, from proxyproto.Header, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+	raw, lease, err := c.dialCluster(ctx, cluster, clientHash(from.Source.String()), cancel, p.dialled)
 	if err != nil {
 		return nil, err
 	}
-	up := &link{raw, func() { lease.End(true) }}
-	if err := announce(to.cluster, raw, proxyproto.Header{Source: from, Destination: to.original}); err != nil {
+	up := newLink(ctx, raw, lease, func() { lease.End(true) })
+	if err := announce(cluster, raw, from); err != nil {
 		up.close()
 		return nil, err
 	}
 	return up, nil
+}
+
+// newLink makes a link that is reset when ctx ends.
+func newLink(ctx context.Context, raw *upstream.Raw, lease *endpoints.Lease, end func()) *link {
+	stop := context.AfterFunc(ctx, func() { reset(raw) })
+	return &link{raw, lease, func() { stop(); end() }}
 }

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // TCP relays the connections of a listener to one cluster.
@@ -19,8 +20,6 @@ type TCP struct {
 	Cluster string
 	// ProxyHeader takes a PROXY header (version 2) off each connection first, and refuses those without.
 	ProxyHeader bool
-	// Idle ends a connection on which nothing moves; 0 is 1 h.
-	Idle time.Duration
 }
 
 // Serve accepts until l is closed, and then waits for the connections to end.
@@ -28,21 +27,14 @@ type TCP struct {
 func (t *TCP) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for {
-		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			// Out of file descriptors, say: it passes, and closing would make it worse.
-			t.Logger.Warn("accept failed", "listener", l.Addr(), "err", err)
-			if !pause(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("accept on %s: %w", l.Addr(), err)
-			}
-			continue
-		}
-		wg.Go(func() { t.serve(ctx, c) })
-	}
+	return t.accept(ctx, l, func(c net.Conn) {
+		wg.Go(func() {
+			t.pass(ctx, c, func(ctx context.Context, cancel context.CancelCauseFunc, p *passage) error {
+				p.label, p.Cluster = t.Cluster, t.Cluster
+				return t.relay(ctx, socketOf(c), cancel, p)
+			})
+		})
+	})
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -56,59 +48,105 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (t *TCP) serve(ctx context.Context, conn net.Conn) {
-	t.Tracker.begin()
-	defer t.Tracker.end()
-	defer t.Tracker.hold(conn)()
-	defer func() { _ = conn.Close() }()
-	reason := upstream.ConnectFailed
-	if client, ok := socketOf(conn); ok {
-		reason = t.relay(ctx, client)
-	}
-	t.Metrics.ended(t.Cluster, 0, reason, 0)
+// passage is an opaque connection on its way, or one of which nobody knows yet.
+type passage struct {
+	entry
+	// label is for the metrics.
+	label string
+	// handedOver: it carries HTTP, and somebody else serves it.
+	handedOver bool
 }
 
-// relay gives the reason for which the connection failed.
-func (t *TCP) relay(ctx context.Context, client *net.TCPConn) upstream.Reason {
+// dialled notes a dial.
+func (p *passage) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+	p.Attempts = append(p.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+}
+
+// pass lets relay carry a connection to its end, and counts and logs it. The
+// context that relay gets ends with the drain time; relay gives why the
+// connection failed, nil if it did not.
+func (c Config) pass(ctx context.Context, conn net.Conn, relay func(context.Context, context.CancelCauseFunc, *passage) error) {
+	c.Tracker.begin()
+	defer c.Tracker.end()
+	defer c.Tracker.hold(conn)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.Tracker.over, func() { cancel(context.Cause(c.Tracker.over)) })() //nolint:contextcheck // what ends all
+	p := &passage{label: unknownCluster, entry: entry{Time: time.Now(), Client: conn.RemoteAddr().String(), Protocol: "tcp"}}
+	err := relay(ctx, cancel, p)
+	if p.handedOver {
+		return
+	}
+	if err != nil {
+		c.Logger.Debug("connection failed", "cluster", p.label, "reason", upstream.ReasonOf(err), "err", err)
+	}
+	_ = conn.Close()
+	p.Reason = upstream.ReasonOf(err)
+	c.Metrics.ended(p.label, 0, p.Reason, 0)
+	c.Limits.count(p.Reason)
+	if c.AccessLog == nil {
+		return
+	}
+	p.Seconds, p.Time = time.Since(p.Time).Seconds(), p.Time.UTC()
+	if err != nil {
+		p.Layer, p.Error = p.Reason.Layer(), asError(err).Error()
+	}
+	c.AccessLog.add(&p.entry)
+}
+
+// relay gives why the connection failed; nil if it did not. It notes in p what it did.
+func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, p *passage) error {
+	up, err := t.open(ctx, client, cancel, p)
+	if err != nil {
+		// Opaque TCP has no words: a reset is how a refused connection looks.
+		reset(client)
+		return err
+	}
+	defer up.close()
+	defer func() { _ = client.Close() }()
+	p.BytesReceived, p.BytesSent, err = relayConns(up.TCPConn, client, t.tcpIdle())
+	return cmp.Or(brokenBy(ctx, up.lease), err)
+}
+
+// open connects to the cluster.
+func (t *TCP) open(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+	if e := t.Limits.overloaded(); e != nil {
+		return nil, e
+	}
 	from := proxyproto.Header{Source: addrPortOf(client.RemoteAddr()), Destination: addrPortOf(client.LocalAddr())}
 	if t.ProxyHeader {
 		var err error
 		if from, err = readProxyHeader(client, from); err != nil {
-			reset(client)
-			t.Logger.Debug("connection refused", "cluster", t.Cluster, "reason", upstream.BadProxyHeader, "err", err)
-			return upstream.BadProxyHeader
+			return nil, &upstream.Error{Reason: upstream.BadProxyHeader, Unsent: true, Unanswered: true, Err: err}
 		}
+		p.Client = from.Source.String()
 	}
 	cluster, err := t.resolve(ctx, t.Cluster)
-	if err == nil {
-		var cancel context.CancelCauseFunc
-		if cluster.ClosesEstablished() {
-			ctx, cancel = context.WithCancelCause(ctx)
-			defer cancel(nil)
-		}
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(from.Source.String()), cancel)
-		if derr == nil {
-			defer lease.End(true)
-			defer func() { _ = raw.Close() }()
-			if cancel != nil {
-				defer context.AfterFunc(ctx, func() { reset(raw) })()
-			}
-			defer func() { _ = client.Close() }()
-			if err := announce(cluster, raw, from); err != nil {
-				reset(client)
-				return upstream.ReasonOf(err)
-			}
-			reason := relayConns(raw.TCPConn, client, cmp.Or(t.Idle, time.Hour))
-			if cancel != nil && ctx.Err() != nil {
-				return upstream.ContextReason(ctx)
-			}
-			return reason
-		}
-		err = derr
+	if err != nil {
+		return nil, err
 	}
-	// Opaque TCP has no words: a reset is how a refused connection looks.
-	reset(client)
-	reason := upstream.ReasonOf(err)
-	t.Logger.Debug("connection failed", "cluster", t.Cluster, "reason", reason, "err", err)
-	return reason
+	return t.dialLink(ctx, cluster, from, cancel, p)
+}
+
+// tcpIdle is how long nothing may move on an opaque connection.
+func (c Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
+
+// brokenBy tells why we ended an established connection ourselves; nil when we
+// did not. The lease is nil where no cluster leads there.
+func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
+	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+		e := &upstream.Error{Reason: cause.Reason, Err: cause.Err}
+		if lease != nil {
+			e.NextHop = lease.Key.Address
+		}
+		return e
+	}
+	if lease != nil && lease.Overdue() {
+		return overdue(lease)
+	}
+	return nil
+}
+
+func overdue(lease *endpoints.Lease) *upstream.Error {
+	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Err: errors.New("the endpoint left the service, and its drain time is over")}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -16,8 +17,8 @@ import (
 )
 
 // dialCluster makes an opaque connection to an endpoint, another one when a
-// dial fails. The lease must be ended. cancel may be nil.
-func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc) (*upstream.Raw, *endpoints.Lease, error) {
+// dial fails. The lease must be ended. cancel may be nil; note hears of each dial.
+func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc, note func(mesh.EndpointKey, upstream.Reason, time.Duration)) (*upstream.Raw, *endpoints.Lease, error) {
 	var tried []mesh.EndpointKey
 	for dials := 1; ; dials++ {
 		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Cancel: cancel})
@@ -29,7 +30,9 @@ func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, has
 		if err != nil {
 			return nil, nil, err
 		}
+		began := time.Now()
 		raw, err := lease.Upstream.Dial(ctx)
+		note(lease.Key, upstream.ReasonOf(err), time.Since(began))
 		if err == nil {
 			lease.Dialed()
 			lease.Connected()
@@ -41,7 +44,7 @@ func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, has
 			return nil, nil, err
 		}
 		tried = append(tried, lease.Key)
-		c.Metrics.retried(cluster.Name(), reason)
+		c.Metrics.retried(cluster.Name(), string(reason))
 	}
 }
 
@@ -52,23 +55,27 @@ type halfCloser interface {
 }
 
 // splice copies both ways until both directions have ended. An end of stream
-// passes on as a half-close; an error ends both at once.
-func splice(a, b halfCloser) {
+// passes on as a half-close; an error ends both at once. It gives the bytes
+// that each side received.
+func splice(a, b halfCloser) (toA, toB int64) {
 	var wg sync.WaitGroup
-	wg.Go(func() { pump(a, b) })
-	pump(b, a)
+	wg.Go(func() { toA = pump(a, b) })
+	toB = pump(b, a)
 	wg.Wait()
+	return toA, toB
 }
 
-func pump(dst, src halfCloser) {
-	if _, err := io.Copy(dst, src); err != nil {
+func pump(dst, src halfCloser) int64 {
+	n, err := io.Copy(dst, src)
+	if err != nil {
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
 		reset(src)
-		return
+		return n
 	}
 	// It fails where dst is gone altogether, which the other direction finds out.
 	_ = dst.CloseWrite()
+	return n
 }
 
 func reset(c io.Closer) {
@@ -78,18 +85,22 @@ func reset(c io.Closer) {
 	_ = c.Close()
 }
 
-// guard resets a connection when the request is ended, since copying does not
-// look at that; the function it gives undoes that.
+// guard resets a connection when the client's ends, or the cluster closes what
+// is established; the function it gives undoes that.
 func (x *exchange) guard(c io.Closer) func() bool {
-	if x.resetWith == nil {
-		return func() bool { return true }
+	return context.AfterFunc(x.over, func() { reset(c) })
+}
+
+// established notes why we ended a tunnel ourselves, if we did.
+func (x *exchange) established(lease *endpoints.Lease) {
+	if e := brokenBy(x.over, lease); e != nil {
+		x.failed(asError(e))
 	}
-	return x.resetWith(c)
 }
 
 // connect makes a tunnel to the cluster that the authority names (RFC 9110 section 9.3.6).
 func (x *exchange) connect(ctx context.Context) error {
-	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr), x.cancel)
+	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr), x.cancel, x.dialled)
 	if err != nil {
 		return err
 	}
@@ -101,7 +112,8 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		x.received, x.sent = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		x.established(lease)
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -110,7 +122,8 @@ func (x *exchange) connect(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
-	splice(raw.TCPConn, client)
+	x.received, x.sent = splice(raw.TCPConn, client)
+	x.established(lease)
 	return nil
 }
 
@@ -133,12 +146,13 @@ func (s *h2Stream) CloseWrite() error { return nil }
 
 // spliceStream copies both ways until the upstream has ended. The client must
 // be told then, and only the handler's return tells it.
-func spliceStream(up halfCloser, client *h2Stream) {
+func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64) {
 	var wg sync.WaitGroup
-	wg.Go(func() { pump(up, client) })
-	pump(client, up)
+	wg.Go(func() { toUp = pump(up, client) })
+	toClient = pump(client, up)
 	_ = client.Close()
 	wg.Wait()
+	return toUp, toClient
 }
 
 // hijack takes the client's connection over and writes head to it.
@@ -206,7 +220,8 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 	if !ok {
 		upHalf = upgraded{up}
 	}
-	splice(upHalf, client)
+	x.received, x.sent = splice(upHalf, client)
+	x.established(lease)
 	return nil
 }
 

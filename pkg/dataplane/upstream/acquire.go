@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -21,18 +22,12 @@ type sharedDial struct {
 // one. Its error is an *Error with Unsent.
 func (p *Pool) Acquire(ctx context.Context) (Conn, error) {
 	for {
-		c, dial, err := p.choose(ctx)
+		c, dial, err := p.reserve(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if c != nil {
-			if c.Reserve() == nil {
-				return c, nil
-			}
-			if c.Err() != nil {
-				p.forget(c)
-			}
-			continue
+			return c, nil
 		}
 		if dial == nil {
 			return p.open(ctx)
@@ -44,6 +39,22 @@ func (p *Pool) Acquire(ctx context.Context) (Conn, error) {
 			}
 		case <-ctx.Done():
 			return nil, dialError(ctx, p.cfg.Address, ctx.Err())
+		}
+	}
+}
+
+// reserve gives an open connection with a place taken, or what choose does without one.
+func (p *Pool) reserve(ctx context.Context) (*conn, *sharedDial, error) {
+	for {
+		c, dial, err := p.choose(ctx)
+		if c == nil || err != nil {
+			return nil, dial, err
+		}
+		if c.Reserve() == nil {
+			return c, nil, nil
+		}
+		if c.Err() != nil {
+			p.forget(c)
 		}
 	}
 }
@@ -100,14 +111,14 @@ func (p *Pool) open(ctx context.Context) (Conn, error) {
 	cc, err := p.http.NewClientConn(context.WithValue(ctx, netConnKey{}, c), "http", p.cfg.Address.String())
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
-			return nil, e
+			return nil, p.limited(e)
 		}
 		return nil, dialError(ctx, p.cfg.Address, err)
 	}
 	c.ClientConn = cc
-	if err := cc.Reserve(); err != nil {
+	if err := p.ready(ctx, c); err != nil {
 		_ = cc.Close()
-		return nil, &Error{Reason: ConnectFailed, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: err}
+		return nil, err
 	}
 	p.mu.Lock()
 	if p.retired {
@@ -119,6 +130,46 @@ func (p *Pool) open(ctx context.Context) (Conn, error) {
 	p.mu.Unlock()
 	cc.SetStateHook(func(*http.ClientConn) { p.changed(c) })
 	return c, nil
+}
+
+// limited says that it is for the streams if a further connection would have
+// been needed only because those that are open carry no more.
+func (p *Pool) limited(e *Error) *Error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Reason == BreakerConnections && p.cfg.HTTP2 && len(p.conns) > 0 {
+		e.Reason = StreamLimit
+		e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and the cluster may have no further connection", len(p.conns))
+	}
+	return e
+}
+
+// ready waits for the settings of a new HTTP/2 connection, without which its
+// limit of streams is not known, and takes its first place.
+func (p *Pool) ready(ctx context.Context, c *conn) error {
+	fail := func(r Reason, text string) error {
+		return &Error{Reason: r, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: errors.New(text)}
+	}
+	if p.cfg.HTTP2 {
+		timer := time.NewTimer(p.cfg.ConnectTimeout)
+		defer timer.Stop()
+		select {
+		case <-c.tcp.begun:
+		case <-timer.C:
+			return fail(ConnectTimeout, "connected, but no HTTP/2 settings came in time")
+		case <-ctx.Done():
+			return dialError(ctx, p.cfg.Address, ctx.Err())
+		}
+	}
+	switch {
+	case (!p.cfg.HTTP2 || !c.tcp.broken) && c.Reserve() == nil:
+		return nil
+	case c.Err() == nil && p.cfg.HTTP2:
+		return fail(StreamLimit, "the endpoint allows no stream on a new connection")
+	case c.tcp.read.Load() > 0:
+		return fail(ProtocolError, "what came on a new connection is not HTTP/2")
+	}
+	return fail(ConnectFailed, "connected, and closed before the first answer")
 }
 
 // changed is the state hook of c: it may be called from anywhere in net/http,

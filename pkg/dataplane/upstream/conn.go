@@ -2,9 +2,11 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,12 +29,18 @@ type conn struct {
 type counted struct {
 	*net.TCPConn
 	wrote, read atomic.Int64
+	// begun is closed when what came first has been looked at, or nothing came; nil for HTTP/1.1.
+	begun chan struct{}
+	once  sync.Once
+	// broken is set before begun is closed.
+	broken bool
 	// leave gives the connection's place in the gate back.
 	leave func()
 }
 
 // Close closes the connection.
 func (c *counted) Close() error {
+	c.begin(true)
 	defer c.leave()
 	return c.TCPConn.Close()
 }
@@ -50,10 +58,27 @@ func (c *counted) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
+// Read is called by one goroutine of net/http.
 func (c *counted) Read(b []byte) (int, error) {
+	if c.read.Load() > 0 {
+		// Who reads on has worked on what there was: the settings, which come first (RFC 9113 section 3.4).
+		c.begin(false)
+	}
 	n, err := c.TCPConn.Read(b)
 	c.read.Add(int64(n))
+	if err != nil {
+		c.begin(true)
+	}
 	return n, err
+}
+
+func (c *counted) begin(broken bool) {
+	if c.begun != nil {
+		c.once.Do(func() {
+			c.broken = broken
+			close(c.begun)
+		})
+	}
 }
 
 // WriteTo keeps splice, and keeps io.Copy from going round Read's count.
@@ -69,6 +94,9 @@ func (p *Pool) dialHTTP(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	c := &counted{TCPConn: tcp, leave: leave}
+	if p.cfg.HTTP2 {
+		c.begun = make(chan struct{})
+	}
 	if owner, ok := ctx.Value(netConnKey{}).(*conn); ok {
 		owner.tcp = c
 	}
@@ -80,6 +108,11 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	wrote, read := c.tcp.wrote.Load(), c.tcp.read.Load()
 	resp, err := c.ClientConn.RoundTrip(req)
 	if err == nil {
+		if rw, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+			resp.Body = c.pool.book(rw)
+		} else if resp.Body != http.NoBody {
+			resp.Body = &answerBody{resp.Body, req.Context(), c.pool} //nolint:contextcheck // the request's own
+		}
 		return resp, nil
 	}
 	// An HTTP/2 connection is shared, so its byte counts say nothing of one
@@ -93,4 +126,19 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	e := sendError(req.Context(), c.pool.cfg.Address, err, unsent, unanswered)
 	e.Reused = reused && e.Reason == ResetBeforeHeaders
 	return nil, e
+}
+
+// answerBody is a response's body whose errors are *Error.
+type answerBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // the request's, which the body belongs to
+	pool *Pool
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, bodyError(b.ctx, b.pool.cfg.Address, err)
+	}
+	return n, err
 }

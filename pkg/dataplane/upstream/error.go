@@ -33,9 +33,9 @@ type Error struct {
 	Err    error
 }
 
-// Error gives "REASON: IP:PORT: cause", leaving out what is not known.
+// Error gives "LAYER: REASON: IP:PORT: cause", leaving out what is not known.
 func (e *Error) Error() string {
-	text := string(e.Reason)
+	text := string(e.Reason.Layer()) + ": " + string(e.Reason)
 	if e.NextHop.IsValid() {
 		text += ": " + e.NextHop.String()
 	}
@@ -126,7 +126,7 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 		e.Reason = Deadline
 	case e.Unsent && isStream:
 		e.Reason = StreamRefused
-	case isStream && stream.Code == http2.ErrCodeProtocol:
+	case isStream && stream.Code == http2.ErrCodeProtocol, isNonsense(err):
 		e.Reason = ProtocolError
 	case unanswered || isReset(err):
 		e.Reason = ResetBeforeHeaders
@@ -161,6 +161,38 @@ func refusedByPeer(err error) bool {
 		}
 	}
 	return false
+}
+
+// nonsense are the texts of errors of Go's HTTP/2 client for connections whose
+// peer does not keep to HTTP/2; their types are not exported.
+var nonsense = []string{
+	"frame header looked like an HTTP/1.1 header", "PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "COMPRESSION_ERROR", "FLOW_CONTROL_ERROR",
+	"malformed chunked encoding", "invalid byte in chunk length",
+}
+
+func isNonsense(err error) bool {
+	text := err.Error()
+	for _, t := range nonsense {
+		if strings.Contains(text, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// bodyError classifies a response's body that broke off.
+func bodyError(ctx context.Context, addr netip.AddrPort, err error) *Error {
+	e := &Error{Reason: ResetMidBody, NextHop: addr, Err: err}
+	stream, isStream := errors.AsType[http2.StreamError](err)
+	switch {
+	case Ended(ctx):
+		e.Reason = ContextReason(ctx)
+	case isStream && stream.Code == http2.ErrCodeCancel && deadlineWithin(ctx, cancelMargin):
+		e.Reason = Deadline
+	case isNonsense(err):
+		e.Reason = ProtocolError
+	}
+	return e
 }
 
 func isReset(err error) bool {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -38,6 +39,7 @@ type Gate interface {
 //   - Acquire sends nothing of a request, and its failure is an *Error with Unsent;
 //   - a Conn is used for one request and retries nothing;
 //   - an error of RoundTrip is an *Error whose Unsent is true only if no peer can have acted on the request;
+//   - so is an error of reading a response's body, but for io.EOF;
 //   - Retire refuses new work at once and lets what is in flight finish;
 //   - a response's header still has Connection, so that the fields it names stay
 //     behind. Pool falls short of this: net/http takes Connection off a response
@@ -48,6 +50,7 @@ type Upstream interface {
 	Dial(ctx context.Context) (*Raw, error)
 	Probe(ctx context.Context) error
 	CloseIdle()
+	// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0.
 	Retire(drain time.Duration)
 	Close()
 }
@@ -71,8 +74,9 @@ type Pool struct {
 
 	mu sync.Mutex // guards all below
 	// conns are all open HTTP connections, oldest first; idle ones are taken from the end.
-	conns   []*conn
-	raw     map[*Raw]struct{}
+	conns []*conn
+	// tunnels are the connections that carry no HTTP (any more): *Raw and *switched.
+	tunnels map[io.Closer]struct{}
 	retired bool
 	// shared is the dial of an HTTP/2 connection that is under way, nil when there is none.
 	shared *sharedDial
@@ -88,7 +92,7 @@ func New(cfg Config) *Pool {
 	if cfg.IdleTimeout <= 0 {
 		cfg.IdleTimeout = 60 * time.Second
 	}
-	p := &Pool{cfg: cfg, raw: map[*Raw]struct{}{}}
+	p := &Pool{cfg: cfg, tunnels: map[io.Closer]struct{}{}}
 	var protocols http.Protocols
 	protocols.SetHTTP1(!cfg.HTTP2)
 	protocols.SetUnencryptedHTTP2(cfg.HTTP2)
@@ -105,11 +109,11 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Open is how many HTTP and raw connections are open.
+// Open is how many connections are open, whatever they carry.
 func (p *Pool) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.conns) + len(p.raw)
+	return len(p.conns) + len(p.tunnels)
 }
 
 // enter asks the gate, dials, and gives what leaves the gate again, once.

@@ -220,7 +220,7 @@ func TestDialErrorsHaveReasons(t *testing.T) {
 		if !is || e.Reason != upstream.ConnectRefused || !e.Unsent || e.NextHop != refused {
 			t.Errorf("http2=%v: %#v", h2, err)
 		}
-		if want := "connect_refused: " + refused.String() + ": dial " + refused.String() + ": connect: connection refused"; err.Error() != want {
+		if want := "connection: connect_refused: " + refused.String() + ": dial " + refused.String() + ": connect: connection refused"; err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

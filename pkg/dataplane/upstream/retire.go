@@ -2,7 +2,10 @@ package upstream
 
 import (
 	"context"
+	"io"
+	"maps"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -17,7 +20,7 @@ type Raw struct {
 // Close closes the connection.
 func (r *Raw) Close() error {
 	r.pool.mu.Lock()
-	delete(r.pool.raw, r)
+	delete(r.pool.tunnels, r)
 	r.pool.mu.Unlock()
 	defer r.leave()
 	return r.TCPConn.Close()
@@ -39,7 +42,7 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 	p.mu.Lock()
 	retired = p.retired
 	if !retired {
-		p.raw[r] = struct{}{}
+		p.tunnels[r] = struct{}{}
 	}
 	p.mu.Unlock()
 	if retired {
@@ -47,6 +50,38 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 		return nil, p.gone()
 	}
 	return r, nil
+}
+
+// switched is a connection that changed protocols, seen from the response: the
+// pool has lost it as an HTTP connection, and must close it all the same.
+type switched struct {
+	io.ReadWriteCloser
+	pool *Pool
+}
+
+// book puts a connection that changed protocols on the books.
+func (p *Pool) book(rw io.ReadWriteCloser) *switched {
+	s := &switched{rw, p}
+	p.mu.Lock()
+	p.tunnels[s] = struct{}{}
+	p.mu.Unlock()
+	return s
+}
+
+// Close closes the connection.
+func (s *switched) Close() error {
+	s.pool.mu.Lock()
+	delete(s.pool.tunnels, s)
+	s.pool.mu.Unlock()
+	return s.ReadWriteCloser.Close()
+}
+
+// CloseWrite ends the writing side alone where that is possible, and the whole elsewhere.
+func (s *switched) CloseWrite() error {
+	if h, ok := s.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return s.Close()
 }
 
 // CloseIdle closes the connections that carry nothing now.
@@ -58,7 +93,7 @@ func (p *Pool) CloseIdle() {
 }
 
 // Retire takes no new work, closes idle connections at once and the others
-// when they have finished, or after drain. It does not wait.
+// when they have finished, or after drain; below 0 is never. It does not wait.
 func (p *Pool) Retire(drain time.Duration) {
 	p.mu.Lock()
 	p.retired = true
@@ -67,7 +102,7 @@ func (p *Pool) Retire(drain time.Duration) {
 		p.reap.Stop()
 		p.reap = nil
 	}
-	if p.kill == nil && len(p.conns)+len(p.raw) > 0 {
+	if p.kill == nil && drain >= 0 && len(p.conns)+len(p.tunnels) > 0 {
 		p.kill = time.AfterFunc(drain, p.Close)
 	}
 	p.mu.Unlock()
@@ -80,11 +115,8 @@ func (p *Pool) Close() {
 	p.retired = true
 	conns := p.conns
 	p.conns = nil
-	raw := make([]*Raw, 0, len(p.raw))
-	for r := range p.raw {
-		raw = append(raw, r)
-	}
-	clear(p.raw)
+	tunnels := slices.Collect(maps.Keys(p.tunnels))
+	clear(p.tunnels)
 	for _, t := range []*time.Timer{p.reap, p.kill} {
 		if t != nil {
 			t.Stop()
@@ -94,8 +126,8 @@ func (p *Pool) Close() {
 	shared := p.shared
 	p.mu.Unlock()
 	closeAll(conns)
-	for _, r := range raw {
-		_ = r.TCPConn.Close()
+	for _, t := range tunnels {
+		_ = t.Close()
 	}
 	if shared != nil {
 		shared.cancel()

@@ -110,6 +110,22 @@ func (c *checks) asked(r ads.Request, ct *clientType, first bool) {
 	tc.moved = tc.moved || first
 }
 
+// overlooked is called for a void request: what it drops may go out again.
+func (c *checks) overlooked(r ads.Request, ct *clientType) {
+	tc := c.typ(r.Type)
+	if !tc.waiting || r.Nonce != "" && !c.nonces[r.Nonce] || slices.Contains(r.Names, "*") || !ct.explicit && len(r.Names) == 0 {
+		return
+	}
+	for name := range ct.effective.names {
+		if !slices.Contains(r.Names, name) {
+			tc.forgive(name)
+		}
+	}
+	if ct.effective.wildcard {
+		tc.forgiveAll()
+	}
+}
+
 // renamed is called between the change of the intent and its taking effect.
 func (c *checks) renamed(t mesh.Type, ct *clientType) {
 	tc := c.typ(t)
@@ -291,6 +307,14 @@ func (c *checks) justified(m *model, reason ads.CloseReason) {
 			m.fail("closed for too many names, with a limit of %d", m.config.MaxNames)
 		}
 	case ads.CloseTooFarBehind:
+		for _, ct := range m.client.types {
+			if ct.effective.wildcard {
+				return
+			}
+		}
+		m.fail("closed as too far behind, without a wildcard")
+	case ads.CloseNoRequest:
+		m.fail("closed for want of a first request, which is not this package's business")
 	}
 }
 

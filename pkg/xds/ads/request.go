@@ -44,8 +44,11 @@ type Outcome struct {
 	Answer Answer
 	// Version is that of the response answered.
 	Version mesh.Version
-	// PublishedAt is when the newest change in an acknowledged response was published; zero if it had none.
-	PublishedAt time.Time
+	// SentAt is when the response answered was handed out.
+	SentAt time.Time
+	// Changes are those that the client holds all of since this ACK, each once
+	// on a stream.
+	Changes []Change
 }
 
 // Request takes what the client sent.
@@ -71,6 +74,8 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 		// A SotW request with an old nonce is void as a whole: the client will
 		// answer the newer response with its newest names ("Resource updates").
 		s.subscribeSotW(r, ts, tr, now)
+	} else {
+		s.overlook(r, ts, tr, now)
 	}
 	s.bound(len(r.Initial))
 	ts.owed = ts.owed && tr.Subscribed()
@@ -100,12 +105,12 @@ func (s *Stream) answer(r Request, ts *typeState, tr *ack.Tracker, now time.Time
 	if n == 0 || n != ts.last {
 		return Outcome{Answer: AnswerOld}
 	}
-	out := Outcome{Version: ts.version}
+	out := Outcome{Version: ts.version, SentAt: ts.sentAt}
 	switch {
 	case r.Refused && tr.Nack(n, now, ts.version, r.Message):
 		out.Answer = Nacked
 	case !r.Refused && tr.Ack(n, now):
-		out.Answer, out.PublishedAt = Acked, ts.publishedAt
+		out.Answer, out.Changes = Acked, s.completed(ts.changes)
 	default:
 		return out // answered before: the request only changes subscriptions
 	}
@@ -170,6 +175,7 @@ func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
 		name := mesh.Intern(text)
 		if held := mesh.Version(version); text != "*" && held != "" && tr.Wants(name) && held != s.view.Version(r.Type, name) {
 			tr.Ask(name, held, now)
+			tr.Changed(name, held, now) // while the client had no stream
 		}
 	}
 }
@@ -183,6 +189,11 @@ func (s *Stream) askAll(t mesh.Type, tr *ack.Tracker, initial map[string]string,
 			continue
 		}
 		tr.Ask(b.Name, s.heldIf(again || tr.Named(b.Name), t, b.Name), now)
+	}
+	for _, name := range tr.Forgotten() {
+		if s.view.Body(t, name) == nil {
+			tr.Ask(name, "", now) // it is on its way, and the client will keep it
+		}
 	}
 	if again {
 		tr.Hurry(true)
@@ -207,12 +218,44 @@ func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now ti
 			s.remove(r.Type, tr, name)
 		}
 	}
-	s.setWildcard(r.Type, tr, wild)
 	for _, name := range want {
 		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
 			tr.Ask(name, "", now)
 		}
 	}
+	s.setWildcard(r.Type, tr, wild) // last, so that what is named now is not forgotten, nor since when it is lacking
+}
+
+// overlook takes what a void request drops: if the client wants it back by the
+// time of its answer, nothing but this tells that it has thrown it away. What
+// it does not want back is forgotten then.
+func (s *Stream) overlook(r Request, ts *typeState, tr *ack.Tracker, now time.Time) {
+	want, wild := wanted(r.Names)
+	_, _, waiting := tr.InFlight()
+	foreign := r.Nonce != "" && s.parseNonce(r.Nonce) == 0
+	if !waiting || foreign || wild || !ts.explicit && len(r.Names) == 0 {
+		return
+	}
+	held := tr.Names()
+	if tr.Wildcard() {
+		held = s.existing(r.Type)
+	}
+	for _, name := range held {
+		_, keep := slices.BinarySearchFunc(want, name, compareNames)
+		if !keep && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
+			tr.Ask(name, "", now)
+		}
+	}
+}
+
+// existing gives the names of all resources of a type that the client may see.
+func (s *Stream) existing(t mesh.Type) []mesh.Name {
+	all := s.view.All(t)
+	names := make([]mesh.Name, len(all))
+	for i, b := range all {
+		names[i] = b.Name
+	}
+	return names
 }
 
 // wanted gives the names of a request, sorted and each once, and whether "*" is among them.

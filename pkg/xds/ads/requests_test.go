@@ -100,6 +100,8 @@ func (m *model) send(r ads.Request) ads.Outcome {
 		ct.rename(r.Names)
 		m.check.renamed(r.Type, ct)
 		ct.settle()
+	} else {
+		m.check.overlooked(r, ct)
 	}
 	out := m.s.Request(r, m.now)
 	m.check.interest(m.s.TakeInterest())

@@ -188,28 +188,14 @@ func (s *Stream) send(t mesh.Type, tr *ack.Tracker, c content, now time.Time) *R
 	version := mesh.SumVersion(sum)
 	ts := s.types[t]
 	ts.last, ts.version, ts.owed = s.nonce, version, false
-	ts.publishedAt = s.newest(t, c)
+	ts.sentAt, ts.changes = now, s.changesIn(t, c, now)
 	tr.Sent(s.nonce, now, c.carried)
 	s.handed = now
 	return &Response{
 		Type: t, Nonce: s.nonceText(s.nonce), Version: version,
-		Resources: c.resources, Removed: c.removed,
+		Resources: c.resources, Removed: c.removed, Carried: c.carried,
+		Generation: s.view.Generation(),
 	}
-}
-
-// newest gives when the newest change in c was published; zero for none. What
-// the client asked for is not on its way because of a change.
-func (s *Stream) newest(t mesh.Type, c content) time.Time {
-	var at time.Time
-	for _, carried := range c.carried {
-		if s.acks.Type(t).Asked(carried.Name) {
-			continue
-		}
-		if changed, _, ok := s.view.Cause(t, carried.Name); ok && changed.After(at) {
-			at = changed
-		}
-	}
-	return at
 }
 
 // probeOrder prefers what clients acknowledge at once.
@@ -236,7 +222,7 @@ func (s *Stream) probe(types []mesh.Type, now time.Time) *Response {
 			}
 			r := s.send(t, tr, c, now)
 			s.probed = now
-			s.types[t].publishedAt = time.Time{}
+			s.types[t].changes = nil
 			r.Probe = true
 			return r
 		}
@@ -267,10 +253,12 @@ func (s *Stream) partial(t mesh.Type, _ *ack.Tracker) (content, bool) {
 	return content{}, !s.whole(t)
 }
 
-// nothingNew gives a response for a client that lacks nothing.
+// nothingNew gives a response for a client that lacks nothing but what it
+// refused, which a whole state settles, too.
 func (s *Stream) nothingNew(t mesh.Type, tr *ack.Tracker) content {
+	var c content
 	if s.whole(t) {
-		return content{resources: s.subscribed(t, tr)}
+		s.makeWhole(t, tr, &c, true)
 	}
-	return content{}
+	return c
 }

@@ -34,11 +34,29 @@ const (
 	CloseAckTimeout CloseReason = "ack_timeout"
 	// CloseSendBlocked: the client did not take a response off the transport in time.
 	CloseSendBlocked CloseReason = "send_blocked"
-	// CloseTooFarBehind: the change log no longer reaches back to what the client holds.
+	// CloseTooFarBehind: the change log no longer reaches back to what a wildcard holds.
 	CloseTooFarBehind CloseReason = "too_far_behind"
 	// CloseTooManyNames: the client subscribes to more names than MaxNames, or to more than 64 types.
 	CloseTooManyNames CloseReason = "too_many_names"
+	// CloseNoRequest: the client opened a stream and did not say who it is in time.
+	// It is for whoever waits for the first request; a Stream never gives it.
+	CloseNoRequest CloseReason = "no_request"
 )
+
+// CloseReasons gives all of them.
+func CloseReasons() []CloseReason {
+	return []CloseReason{CloseAckTimeout, CloseSendBlocked, CloseTooFarBehind, CloseTooManyNames, CloseNoRequest}
+}
+
+// Silent tells whether a client's silence is the reason.
+func (r CloseReason) Silent() bool {
+	switch r {
+	case CloseAckTimeout, CloseSendBlocked, CloseNoRequest:
+		return true
+	case CloseTooFarBehind, CloseTooManyNames:
+	}
+	return false
+}
 
 // Stream is one xDS stream. One goroutine owns it.
 type Stream struct {
@@ -67,9 +85,11 @@ type typeState struct {
 	owed bool
 	// explicit: a name was sent on this stream; from then on an empty list means none.
 	explicit bool
-	// publishedAt is when the newest change in the response in flight was published.
-	publishedAt time.Time
-	version     mesh.Version
+	// sentAt is when the last response was handed out.
+	sentAt time.Time
+	// changes are those in the response in flight.
+	changes []Change
+	version mesh.Version
 }
 
 // InterestChange is what the stream wants, or no longer wants, to be woken for.
@@ -90,6 +110,11 @@ type Response struct {
 	Resources []*snapshot.Body
 	// Removed are names that do not exist (incremental only).
 	Removed []string
+	// Carried are the names that the response settles, with the version of each: of a
+	// SotW response that must be whole, only what the client lacked. Not to be changed.
+	Carried []ack.Carried
+	// Generation is that of the view that the response was made from.
+	Generation mesh.Generation
 	// Probe tells that nothing has changed: the response only asks for an answer.
 	Probe bool
 }
@@ -133,9 +158,13 @@ func (s *Stream) Published(view snapshot.View) {
 			continue
 		}
 		changes, ok := view.Since(t, tr.Seen())
-		if !ok {
+		switch {
+		case ok:
+		case tr.Wildcard():
 			s.closing = CloseTooFarBehind
 			return
+		default: // others' changes have filled the log; the few names are looked at one by one
+			changes = view.SinceNamed(t, tr.Seen(), tr.Names())
 		}
 		for _, c := range changes {
 			if tr.Wants(c.Name) {
@@ -152,6 +181,7 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 		return
 	}
 	tr.Changed(c.Name, c.Was, c.At)
+	tr.Passed(c.Name, c.Versions-1)
 }
 
 // whole tells whether every response must hold all resources of the type:
@@ -205,7 +235,7 @@ func (s *Stream) judge(now time.Time) CloseReason {
 	switch {
 	case now.Before(s.mercy):
 		return ""
-	case !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.AckTimeout:
+	case !s.handed.IsZero() && now.Sub(s.handed) >= s.cfg.Policy.Patience():
 		return CloseSendBlocked
 	}
 	if _, overdue := s.acks.Overdue(now); overdue {
@@ -223,7 +253,7 @@ func (s *Stream) nextProbe() time.Time {
 	last := s.lastHeard()
 	for t := range s.types {
 		// Who withholds an ACK must show by another type that it lives.
-		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && ack.Withholds(t) {
+		if _, _, waiting := s.acks.Type(t).InFlight(); waiting && s.cfg.Policy.Withholds(t) {
 			if at := s.acks.ConfirmedBeside(t); !at.IsZero() {
 				last = earlier(last, at)
 			}
@@ -246,11 +276,11 @@ func (s *Stream) lastHeard() time.Time {
 func (s *Stream) Deadline(now time.Time) time.Time {
 	next := s.nextProbe()
 	if !s.handed.IsZero() {
-		next = earlier(next, s.handed.Add(s.cfg.Policy.AckTimeout))
+		next = earlier(next, s.handed.Add(s.cfg.Policy.Patience()))
 	}
 	for t := range s.types {
 		if since, _, ok := s.acks.Type(t).InFlight(); ok {
-			next = earlier(next, since.Add(s.cfg.Policy.AckTimeout))
+			next = earlier(next, since.Add(s.cfg.Policy.Patience()))
 		}
 	}
 	// A withheld ACK, or a probe that cannot be sent now, is looked at again later.

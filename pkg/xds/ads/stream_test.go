@@ -2,6 +2,7 @@ package ads_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,12 +79,12 @@ func TestAskingIsNoPropagation(t *testing.T) {
 	changed := b.now.Add(time.Hour)
 	b.now = changed
 	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
-	if out := b.ack(b.next()); out.Answer != ads.Acked || !out.PublishedAt.IsZero() {
+	if out := b.ack(b.next()); out.Answer != ads.Acked || len(out.Changes) > 0 {
 		t.Errorf("a new subscription: %+v", out)
 	}
 	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
 	b.now = b.now.Add(time.Second)
-	if out := b.ack(b.next()); !out.PublishedAt.Equal(changed) {
+	if out := b.ack(b.next()); len(out.Changes) != 1 || !out.Changes[0].PublishedAt.Equal(changed) {
 		t.Errorf("a change: %+v, want %v", out, changed)
 	}
 }
@@ -137,11 +138,117 @@ func TestTooFarBehindNeedsASubscription(t *testing.T) {
 	if r := b.next(); r == nil || len(r.Resources) != 1 {
 		t.Errorf("got %+v", r)
 	}
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"*"}}, b.now)
 	for i := range 5 {
 		b.store.Publish(mesh.Update{Put: []mesh.Resource{eds("A", 9-i)}}, b.now)
 	}
 	b.s.Published(b.store.View(mesh.View{}))
 	if reason := b.s.Tick(b.now); reason != ads.CloseTooFarBehind {
 		t.Errorf("reason %q, want too far behind", reason)
+	}
+}
+
+// Changes of names that others subscribe to fill the log between two looks of a
+// stream that nobody wakes: it is no further behind for that, and is sent what it
+// lacks and nothing else.
+func TestChangesOfOtherNamesDoNotEndTheStream(t *testing.T) {
+	for _, delta := range []bool{true, false} {
+		b := newBench(t, ads.Config{Delta: delta})
+		b.store = snapshot.New(snapshot.Config{LogLimit: 2})
+		names := []string{"A", "B", "missing"}
+		answer := func(r *ads.Response) {
+			b.s.Request(ads.Request{Type: r.Type, Nonce: r.Nonce, Names: names}, b.now)
+		}
+		publish := func(u mesh.Update) { b.store.Publish(u, b.now) }
+		flood := func() {
+			for i := range 10 {
+				publish(mesh.Update{Put: []mesh.Resource{eds("other", i)}})
+				b.now = b.now.Add(time.Second)
+			}
+		}
+		publish(mesh.Update{Put: []mesh.Resource{eds("A", 1), eds("B", 1)}})
+		b.s.Published(b.store.View(mesh.View{}))
+		b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: names, Names: names}, b.now)
+		answer(b.next())
+		if r := b.next(); r != nil { // delta: what does not exist
+			answer(r)
+		}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want string
+		}{
+			{"only others change", func() {}, ""},
+			{"a name changes", func() { publish(mesh.Update{Put: []mesh.Resource{eds("A", 2)}}) }, "A"},
+			{"one comes", func() { publish(mesh.Update{Put: []mesh.Resource{eds("missing", 1)}}) }, "missing"},
+			{"one goes", func() {
+				publish(mesh.Update{Remove: []mesh.Removal{{ResourceName: mesh.ResourceName{Type: mesh.TypeEndpoint, Name: "B"}}}})
+			}, ""},
+		} {
+			step.do()
+			flood()
+			b.s.Published(b.store.View(mesh.View{}))
+			if reason := b.s.Tick(b.now); reason != "" {
+				t.Fatalf("%s, delta %v: closed for %s", step.what, delta, reason)
+			}
+			var got, gone []string
+			for r := b.next(); r != nil; r = b.next() {
+				for _, body := range r.Resources {
+					if !r.Probe {
+						got = append(got, body.Name.Value())
+					}
+				}
+				gone = append(gone, r.Removed...)
+				answer(r)
+			}
+			if strings.Join(got, " ") != step.want {
+				t.Errorf("%s, delta %v: %v were sent, want %s", step.what, delta, got, step.want)
+			}
+			if step.what == "one goes" && delta != slices.Contains(gone, "B") {
+				t.Errorf("%s, delta %v: removed %v", step.what, delta, gone)
+			}
+			if st := b.s.Acks().State(mesh.TypeEndpoint, b.now, b.s.View()); st.State != ack.Fresh || st.Behind != 0 {
+				t.Errorf("%s, delta %v: %+v", step.what, delta, st)
+			}
+		}
+	}
+}
+
+// How far behind a client is counts versions, those too that came and went before
+// the stream looked, and those that came while a response was under way.
+func TestVersionsBehind(t *testing.T) {
+	b := newBench(t, ads.Config{Delta: true})
+	behind := func() (versions int) {
+		st := b.s.Acks().State(mesh.TypeEndpoint, b.now, b.s.View())
+		for _, r := range b.s.Acks().Behind(mesh.TypeEndpoint, b.s.View()) {
+			versions = max(versions, r.Versions)
+		}
+		if versions != st.BehindVersions {
+			t.Errorf("the type is %d versions behind, its resources %d", st.BehindVersions, versions)
+		}
+		return versions
+	}
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 1)}})
+	b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Subscribe: []string{"A"}}, b.now)
+	b.ack(b.next())
+	for label := range 3 {
+		b.store.Publish(mesh.Update{Put: []mesh.Resource{eds("A", 2+label), eds("other", label)}}, b.now)
+	}
+	b.s.Published(b.store.View(mesh.View{}))
+	if got := behind(); got != 3 {
+		t.Errorf("%d versions behind, want 3", got)
+	}
+	r := b.next()
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 5)}})
+	if got := behind(); got != 4 {
+		t.Errorf("%d versions behind, want 4", got)
+	}
+	b.ack(r)
+	if got := behind(); got != 1 {
+		t.Errorf("%d versions behind, want 1", got)
+	}
+	b.ack(b.next())
+	if got := behind(); got != 0 {
+		t.Errorf("%d versions behind, want 0", got)
 	}
 }

@@ -1,8 +1,10 @@
 package lrs
 
 import (
+	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
@@ -27,6 +29,8 @@ type Config struct {
 	Interval time.Duration
 	// Limits bound one request.
 	Limits Limits
+	// MaxNodeStreams bounds the open streams of one node id; 0 means 1,000.
+	MaxNodeStreams int
 	// Logger may be nil: nothing is logged.
 	Logger hclog.Logger
 	// Done, when closed, ends all streams with UNAVAILABLE; may be nil.
@@ -38,7 +42,18 @@ type Server struct {
 	loadstatsv3.UnimplementedLoadReportingServiceServer
 	cfg Config
 	log hclog.Logger
+
+	mu      sync.Mutex // guards streams
+	streams map[mesh.NodeID]int
 }
+
+// How fast one stream may report: a data plane that meets dead endpoints does
+// so at once, and may do so for several clusters. A stream that is faster is
+// read more slowly, and then gRPC's flow control holds the client back.
+const (
+	paceBurst    = 20
+	paceInterval = 200 * time.Millisecond
+)
 
 // New gives a Server, to be registered with
 // loadstatsv3.RegisterLoadReportingServiceServer.
@@ -50,7 +65,10 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	return &Server{cfg: cfg, log: cfg.Logger.Named("lrs")}
+	if cfg.MaxNodeStreams <= 0 {
+		cfg.MaxNodeStreams = 1000
+	}
+	return &Server{cfg: cfg, log: cfg.Logger.Named("lrs"), streams: map[mesh.NodeID]int{}}
 }
 
 type stream = grpc.BidiStreamingServer[loadstatsv3.LoadStatsRequest, loadstatsv3.LoadStatsResponse]
@@ -60,10 +78,16 @@ type stream = grpc.BidiStreamingServer[loadstatsv3.LoadStatsRequest, loadstatsv3
 func (s *Server) StreamLoadStats(stream stream) error {
 	var node mesh.NodeID
 	requests, failed := receive(stream)
+	pace := newPace()
+	defer pace.stop()
+	defer func() { s.leave(node) }()
 	for {
+		if !pace.wait(stream.Context(), s.cfg.Done) {
+			return s.over(stream.Context())
+		}
 		select {
 		case <-s.cfg.Done:
-			return status.Error(codes.Unavailable, "the server is shutting down")
+			return s.over(stream.Context())
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -76,6 +100,12 @@ func (s *Server) StreamLoadStats(stream stream) error {
 				s.log.Warn("load report refused", "node", node, "err", err)
 				return err
 			}
+			if first {
+				if err := s.enter(id); err != nil {
+					s.log.Warn("load reports refused", "node", id, "err", err)
+					return err
+				}
+			}
 			if node = id; first {
 				if err := stream.Send(s.answer()); err != nil {
 					return err
@@ -86,6 +116,36 @@ func (s *Server) StreamLoadStats(stream stream) error {
 				s.cfg.Sink.Submit(r)
 			}
 		}
+	}
+}
+
+// over is why a stream ends that its client did not end.
+func (s *Server) over(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return status.Error(codes.Unavailable, "the server is shutting down")
+}
+
+// enter counts a stream of a node, which leave takes back; the error is for one too many.
+func (s *Server) enter(node mesh.NodeID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.streams[node]; n >= s.cfg.MaxNodeStreams {
+		return status.Errorf(codes.ResourceExhausted, "node %s has %d streams of load reports, the most that it may have (--max-node-streams)", node, n)
+	}
+	s.streams[node]++
+	return nil
+}
+
+func (s *Server) leave(node mesh.NodeID) {
+	if node == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams[node]--; s.streams[node] == 0 {
+		delete(s.streams, node)
 	}
 }
 

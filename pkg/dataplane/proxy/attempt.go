@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+	"github.com/freshmesh/freshmesh/pkg/mesh"
+)
+
+// attempt is what came of one endpoint.
+type attempt struct {
+	Endpoint string          `json:"endpoint"`
+	Status   int             `json:"status,omitempty"`
+	Reason   upstream.Reason `json:"reason"`
+	Took     float64         `json:"seconds"`
+}
+
+// note keeps what came of an attempt, for the access log.
+func (x *exchange) note(key mesh.EndpointKey, resp *http.Response, failed *upstream.Error, took time.Duration) {
+	a := attempt{Endpoint: key.Address.String(), Reason: upstream.None, Took: took.Seconds()}
+	if failed != nil {
+		a.Reason = failed.Reason
+	} else {
+		a.Status = resp.StatusCode
+	}
+	x.attempts = append(x.attempts, a)
+}
+
+// dialled notes a dial for a tunnel.
+func (x *exchange) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+	x.attempts = append(x.attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+}

@@ -1,0 +1,76 @@
+package upstream
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/errors.md")
+
+const page = "../../../docs/errors.md"
+
+const preface = `# Errors of the data plane
+
+Every error that the proxy makes itself carries one of the reasons below: in the
+field Proxy-Status (RFC 9209) of HTTP responses, in the status message of gRPC
+calls, in the access log, and as the label ` + "`reason`" + ` of ` + "`freshmesh_requests_total`" + `.
+An answer of the upstream's own has none of it: a 503 without Proxy-Status is the
+application's.
+
+One line tells the layer, the reason, the endpoint where there is one, and what happened:
+
+    balancing: all_ejected: 10.0.0.3:8080: all 3 endpoints of echo.default.svc.cluster.local:8080 ejected since 12:00:03.120Z, last: connect_refused 10.0.0.3:8080
+
+A gRPC call gets its status without a message body (trailers-only), or, once
+messages have come, in the trailers. Any other response that has begun ends
+abnormally, and only log and metrics have the reason.
+
+This page is written from the code's table: ` + "`go test ./pkg/dataplane/upstream -run TestErrorsPage -update`" + `.
+
+`
+
+// errorsPage is docs/errors.md.
+func errorsPage() string {
+	var b strings.Builder
+	b.WriteString(preface)
+	b.WriteString("| Reason | Layer | HTTP | gRPC | RFC 9209 error | Meaning | What to do |\n|---|---|---|---|---|---|---|\n")
+	for _, o := range outcomes {
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | `%s` | %s | %s |\n", o.reason, o.layer, o.status, o.grpc, o.proxyError, o.meaning, o.advice)
+	}
+	return b.String()
+}
+
+func TestErrorsPage(t *testing.T) {
+	want := errorsPage()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/errors.md, -want +got:\n%s", diff)
+	}
+}
+
+// Each reason stands once in the table, with everything that a person needs.
+func TestOutcomesAreComplete(t *testing.T) {
+	seen := map[Reason]bool{}
+	for _, o := range outcomes {
+		if seen[o.reason] {
+			t.Errorf("%s is there twice", o.reason)
+		}
+		seen[o.reason] = true
+		if o.layer == "" || o.status == 0 || o.grpc == 0 || o.proxyError == "" || o.meaning == "" || o.advice == "" {
+			t.Errorf("%s: something is missing: %+v", o.reason, o)
+		}
+	}
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package interop
-
-import "syscall"
-
-// childAttributes: only Linux can tie a child's life to ours.
-func childAttributes() *syscall.SysProcAttr { return nil }
