@@ -110,6 +110,9 @@ var notCaptured = &route{label: labelInbound, refused: &upstream.Error{
 	Err: errors.New("this listener takes only connections that the kernel leads to it"),
 }}
 
+// refusedTime is how long a client that goes nowhere has to show whether it speaks HTTP.
+const refusedTime = time.Second
+
 // open looks how a connection begins, and makes the one to the upstream where
 // bytes are to be relayed.
 func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, cancel context.CancelCauseFunc, p *passage) (opening, error) {
@@ -117,7 +120,7 @@ func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, can
 	dial := func() (*link, error) { return c.dialTarget(ctx, to, from, cancel, p) }
 	if to.refused != nil {
 		// A client that speaks HTTP is told why.
-		return sniff(client, time.Second, func() (*link, error) { return nil, to.refused })
+		return sniff(client, refusedTime, nil)
 	}
 	o, err := opening{protocol: detect.Opaque}, error(nil)
 	if !to.opaque {

@@ -60,12 +60,17 @@ type opening struct {
 //	   ▼                              │ client speaks first: what was dialled stays for opaque protocols
 //	upstream is dialled ──▶ both are listened to ──server speaks first──▶ opaque
 //
+// Without dial the client has the idle time to speak, and what is silent is opaque.
 // An error is a failed dial, or one of the client's connection; nothing is left open then but client.
 func sniff(client *net.TCPConn, idle time.Duration, dial func() (*link, error)) (o opening, err error) {
 	defer func() { _ = client.SetDeadline(time.Time{}) }()
 	buf := make([]byte, detect.MaxBytes)
-	n, err := readBefore(client, buf, clientSilence)
-	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	silence := clientSilence
+	if dial == nil {
+		silence = idle
+	}
+	n, err := readBefore(client, buf, silence)
+	if dial != nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		if o.up, err = dial(); err != nil {
 			return o, err
 		}
