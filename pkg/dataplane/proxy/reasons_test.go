@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"regexp"
@@ -474,11 +475,12 @@ func (r *rig) unread(grpc bool) told {
 // interrupted asks for a response that does not end, and interrupts once it has begun.
 func (r *rig) interrupted(grpc bool, interrupt func()) told {
 	r.t.Helper()
-	got := make(chan told, 1)
-	go func() { got <- r.ask(r.t.Context(), grpc, echo) }()
-	eventually(r.t, "the response has begun", func() bool {
-		return r.set.Status()[0].Endpoints[0].EWMA > 0 && r.set.Status()[0].Endpoints[0].Total.Issued == 1
-	})
+	got, begun := make(chan told, 1), make(chan struct{})
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { close(begun) }}
+	go func() {
+		got <- r.ask(httptrace.WithClientTrace(r.t.Context(), trace), grpc, echo)
+	}()
+	<-begun
 	interrupt()
 	return <-got
 }
