@@ -18,8 +18,8 @@ type Policy struct {
 	// an ACK that stays away is a loss, of CDS and LDS too.
 	Prompt bool
 	// Extended is how long a response may go unanswered before the stream is ended,
-	// where that is more than AckTimeout: for a node that was reset again and again. It excuses no
-	// node in the audit.
+	// where that is more than AckTimeout: for a node that was reset again and again.
+	// It excuses no node in the audit.
 	Extended time.Duration
 }
 
@@ -151,7 +151,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 		out.Behind++
 		out.BehindVersions = max(out.BehindVersions, e.versions())
 		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
-		if at := e.behindSince(now); since.IsZero() || at.Before(since) {
+		if at := tr.behindSince(e, now); since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}

@@ -52,8 +52,9 @@ type exception struct {
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
-	// told: the client has something from before this stream, of which nothing
-	// but its own word (held) is known, or not even that ("").
+	// told: the client has something from before this stream, or kept what it may
+	// have thrown away, of which nothing but its own word (held) is known, or not
+	// even that ("").
 	told bool
 	// held is what the node has; "" for nothing.
 	held mesh.Version
@@ -70,9 +71,10 @@ type exception struct {
 
 // behindSince is when a node that may not hold the current version began to be
 // behind. What it held is current again where a change was taken back: then only the
-// latest word is missing, and not what it did without meanwhile.
-func (e exception) behindSince(now mesh.Version) time.Time {
-	if e.held == now {
+// latest word is missing, and not what it did without meanwhile. Where the node is not
+// known to hold even nothing, absence is no such form.
+func (t *Tracker) behindSince(e exception, now mesh.Version) time.Time {
+	if e.held == now && (now != "" || !t.unproven) {
 		return e.since.Add(e.changing)
 	}
 	return e.since
@@ -147,6 +149,17 @@ func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 // while it subscribed to it. An ACK ends that, so a change is told of once: what
 // is sent again, or asked for, is none.
 func (t *Tracker) AwaitsChange(name mesh.Name) bool { return t.exceptions[name].changed }
+
+// Lose makes a name due because the node may have thrown it away, whatever it
+// was known to hold.
+func (t *Tracker) Lose(name mesh.Name, at time.Time) {
+	e, known := t.exceptions[name]
+	if !known {
+		e.since = at
+	}
+	e.held, e.unsure, e.told, e.asked = "", true, true, true
+	t.setDue(name, e, known)
+}
 
 // Hurry lets the due names go out although a response is in flight, which then
 // counts as lost and its nonce as old. heard tells that the node itself has

@@ -18,6 +18,8 @@ type file struct {
 
 	f    *os.File // nil while it is closed
 	size int64
+	// regular: f is a file that can be rotated. A device or a pipe is not ours to rename.
+	regular bool
 	// seen is when f was last known to be what path names.
 	seen time.Time
 }
@@ -35,7 +37,7 @@ func (w *file) append(lines [][]byte, now time.Time) (done int, err error) {
 		var chunk []byte
 		n := 0
 		for _, line := range lines[done:] {
-			if size := w.size + int64(len(chunk)); size > 0 && size+int64(len(line)) > w.maxBytes {
+			if size := w.size + int64(len(chunk)); w.regular && size > 0 && size+int64(len(line)) > w.maxBytes {
 				break
 			}
 			chunk = append(chunk, line...)
@@ -84,7 +86,7 @@ func (w *file) open(now time.Time) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	w.f, w.size, w.seen = f, info.Size(), now
+	w.f, w.size, w.seen, w.regular = f, info.Size(), now, info.Mode().IsRegular()
 	return w.mend()
 }
 

@@ -23,4 +23,7 @@ func TestAuditLog(t *testing.T) {
 	if _, _, err = LoadServer([]string{"--manifests", dir, "--audit-log", filepath.Join(dir, "none", "audit.jsonl")}, none); err == nil || !strings.Contains(err.Error(), "--audit-log: ") {
 		t.Errorf("a directory that does not exist: %v", err)
 	}
+	if _, _, err = LoadServer([]string{"--manifests", dir, "--audit-log", dir}, none); err == nil || !strings.Contains(err.Error(), "is a directory, not a file") {
+		t.Errorf("a directory: %v", err)
+	}
 }

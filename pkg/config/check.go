@@ -154,5 +154,10 @@ func readError(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// fileInDirectory wants a path whose directory exists; the file need not.
-func fileInDirectory(path string) error { return existingDirectory(filepath.Dir(path)) }
+// fileInDirectory wants a path whose directory exists; the file need not, but no directory may have its name.
+func fileInDirectory(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory, not a file", path)
+	}
+	return existingDirectory(filepath.Dir(path))
+}

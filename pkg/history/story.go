@@ -40,7 +40,7 @@ type Story struct {
 	Cluster  string      `json:"cluster"`
 	Endpoint string      `json:"endpoint,omitempty"`
 	// EndpointNow is the endpoint in the current assignment, as a node sees it that
-	// says nothing of itself.
+	// says nothing of itself; "" where the name may stand for several clusters.
 	EndpointNow Presence `json:"endpointNow,omitempty"`
 	Verdict     Verdict  `json:"verdict"`
 	// Summary says the most important in a sentence or two.

@@ -28,7 +28,7 @@ func Tell(f Facts) Story {
 			Resets: n.Resets, ConnectedAt: n.ConnectedAt, ConfirmedAt: n.ConfirmedAt, DisconnectedAt: n.DisconnectedAt,
 		}
 	}
-	if f.Endpoint != "" {
+	if f.Endpoint != "" && len(f.Candidates) == 0 {
 		s.EndpointNow = presence(endpoints(f.Assignment)[f.Endpoint])
 	}
 	for i := range f.Held {

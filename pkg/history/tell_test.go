@@ -118,6 +118,10 @@ func TestVerdicts(t *testing.T) {
 		if s.Verdict != test.want || !strings.Contains(s.Summary, test.summary) {
 			t.Errorf("%s: %s, %q; want %s, %q", test.name, s.Verdict, s.Summary, test.want, test.summary)
 		}
+		// Of an endpoint of who knows which cluster nothing is told.
+		if ambiguous := len(test.facts.Candidates) > 0; ambiguous != (s.EndpointNow == "") {
+			t.Errorf("%s: the endpoint is now %q", test.name, s.EndpointNow)
+		}
 	}
 }
 

@@ -14,7 +14,8 @@ const head = `# Faults, and how long they hurt
 
 Measured by ` + "`make faults`" + `, which breaks the path between source, control plane and proxy in each of these ways,
 with the default intervals (probe-interval 10 s, ack-timeout 5 s, source-check-interval 30 s) and 50 requests a
-second through every client. [test/faults](../test/faults) holds the same cases, shortened, in every test run.
+second through every client. [test/faults](../test/faults) holds the same cases, shortened, in every test run; one of them by
+` + "`go test ./test/faults -run 'TestFaults/cases/clean_cut' -v`" + ` (the name of the fault, with _ for each space).
 
 The change made under a fault, where none is named, is a turnover of a service of four endpoints: one dies, the
 address of one is taken over by an instance of another service at once, one lives on though it is no endpoint any more,

@@ -67,11 +67,11 @@ func TestNoClientUsesADrainingEndpoint(t *testing.T) {
 		wantAnswer(t, c, "echo", "two", soon)
 		loads[c.name] = startLoad(w.top, c, "echo")
 	})
+	before := w.control.Audit(t).Server.Generation
 	w.manifest(t, "echo", service("echo", one, "ready: true")+"---\n"+slice("echo", "b", two, "ready: false, serving: true, terminating: true"))
 	w.each(t, func(t *testing.T, c client) {
 		meshtest.Until(t, soon, "the change acknowledged", func() bool {
-			generation := w.control.Audit(t).Server.Generation
-			return generation > 1 && w.node(t, c).State == "fresh"
+			return w.control.Audit(t).Server.Generation > before && w.node(t, c).State == "fresh"
 		})
 		for range 50 {
 			if answer, err := c.call("echo"); err != nil || answer != "one" {

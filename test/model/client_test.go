@@ -48,7 +48,8 @@ type client struct {
 	arrived *arrivals
 
 	// The stream. pending are responses without an answer, oldest first; answered
-	// is the nonce answered last, by type; named: a name was sent, by type.
+	// is the nonce answered last, by type; named: a name was sent, by
+	// type, in a request that was not void: what is void does not end the wildcard of an empty list.
 	pending  []response
 	answered map[string]string
 	named    map[string]bool
@@ -253,9 +254,9 @@ func (c *client) rename(typ string, want oracle.Subscription, nonce string) {
 	if c.legacy && want.Wildcard && len(want.Names) == 0 && !c.named[typ] {
 		names = nil
 	}
-	c.named[typ] = c.named[typ] || len(names) > 0
 	c.send(&request{typ: typ, names: names, nonce: nonce})
-	c.node.Rename(typ, want, nonce, time.Now())
+	taken := c.node.Rename(typ, want, nonce, time.Now())
+	c.named[typ] = c.named[typ] || taken && len(names) > 0
 }
 
 // answer answers the oldest pending response; with some only half of it is applied.
@@ -284,9 +285,9 @@ func (c *client) answer(ack, some bool) {
 	if c.legacy && want.Wildcard && len(want.Names) == 0 && !c.named[x.Type] {
 		names = nil
 	}
-	c.named[x.Type] = c.named[x.Type] || len(names) > 0
 	c.send(&request{typ: x.Type, names: names, nonce: x.Nonce, err: refusal})
-	c.node.Rename(x.Type, want, x.Nonce, now)
+	taken := c.node.Rename(x.Type, want, x.Nonce, now)
+	c.named[x.Type] = c.named[x.Type] || taken && len(names) > 0
 }
 
 // halved gives every other name of a response.

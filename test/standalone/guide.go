@@ -24,6 +24,8 @@ func (p *plan) guide(o options) string {
 	}
 	line("  What each node holds, and whether that is current:")
 	line("    %s audit --server http://%s", filepath.Join(o.bin, "xds-server"), p.server.AdminAddress)
+	line("  How it came to that, of one cluster, with times:")
+	line("    %s explain --server http://%s --node %s --cluster echo.default:8080", filepath.Join(o.bin, "xds-server"), p.server.AdminAddress, p.dataplane.NodeID)
 	line("  The data plane's endpoints and their health:")
 	line("    curl http://%s/clusters", p.dataplane.AdminAddress)
 	line("")

@@ -82,6 +82,7 @@ func build(ctx context.Context, o options) error {
 // addressesFree finds out before anything starts whether each address can be had.
 func (p *plan) addressesFree() error {
 	var taken []error
+	inUse := false
 	for _, program := range p.programs {
 		for _, address := range program.listens {
 			listener, err := net.Listen("tcp", address)
@@ -90,10 +91,13 @@ func (p *plan) addressesFree() error {
 				continue
 			}
 			if errors.Is(err, syscall.EADDRINUSE) {
-				err = errors.New("already in use; bin/standalone --help lists how to choose others")
+				err, inUse = errors.New("already in use"), true
 			}
 			taken = append(taken, fmt.Errorf("%s of %s: %w", address, program.name, err))
 		}
+	}
+	if inUse {
+		taken = append(taken, errors.New("does a mesh run already? bin/standalone --help lists how to choose others; those of the backends are in backends.yaml"))
 	}
 	return errors.Join(taken...)
 }

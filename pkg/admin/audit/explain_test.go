@@ -145,4 +145,8 @@ func TestStoryTable(t *testing.T) {
 			t.Fatalf("control character %q in\n%s", r, text)
 		}
 	}
+	ambiguous := told(history.ClusterUnknown, func(s *history.Story) { s.Endpoint, s.EndpointNow = "10.0.0.1:80", "" })
+	if text := stories([]storyAnswer{{story: ambiguous}}, false); !strings.Contains(text, "endpoint  10.0.0.1:80\n") {
+		t.Errorf("more is told of the endpoint than is known:\n%s", text)
+	}
 }

@@ -50,7 +50,11 @@ func writeStory(b *strings.Builder, s *history.Story) {
 	fmt.Fprintf(b, "node      %s%s\n", replicas.Printable(string(s.Node)), nodeText(s))
 	fmt.Fprintf(b, "cluster   %s\n", replicas.Printable(s.Cluster))
 	if s.Endpoint != "" {
-		fmt.Fprintf(b, "endpoint  %s, now %s\n", replicas.Printable(s.Endpoint), s.EndpointNow)
+		b.WriteString("endpoint  " + replicas.Printable(s.Endpoint))
+		if s.EndpointNow != "" {
+			fmt.Fprintf(b, ", now %s", s.EndpointNow)
+		}
+		b.WriteByte('\n')
 	}
 	fmt.Fprintf(b, "verdict   %s\n\n%s\n", s.Verdict, replicas.Printable(s.Summary))
 	writeChanges(b, s)

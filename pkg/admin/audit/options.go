@@ -60,7 +60,7 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	flags.SortFlags = false
 	flags.SetOutput(usage)
 	flags.Usage = func() {
-		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh,\n1: not all, or none at all, or an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
+		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh\n(one that has disconnected does not count), 1: not all, or there is no node, or servers disagree,\nor an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
 	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")

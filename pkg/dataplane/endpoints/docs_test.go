@@ -13,10 +13,9 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/balance"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/dataplane.md")
+var update = flag.Bool("update", false, "write the table of docs/dataplane.md")
 
 const page = "../../../docs/dataplane.md"
 
@@ -85,8 +84,8 @@ func parameters() []row {
 		{"breaker on retries, at least", l.Retries, "`circuit_breakers`, `max-retries`", envoy},
 		{"… and so much of the active requests", percent(l.RetryPercent), "`retry_budget`", envoy + " of a budget"},
 
-		{"fail-fast, outbound", DefaultFailFast, "data plane's configuration", "linkerd"},
-		{"fail-fast, inbound", DefaultFailFastInbound, "data plane's configuration", "linkerd"},
+		{"fail-fast, outbound", DefaultFailFast, nobody, "linkerd"},
+		{"fail-fast, inbound", DefaultFailFastInbound, nobody, "linkerd"},
 		{"trials go on after the last request for", interestTime, nobody, own},
 		{"discovery is asked again at most every", distrustEvery, nobody, own},
 	}
@@ -110,62 +109,27 @@ func (r row) String() string {
 	return fmt.Sprintf("| %s | %s | %s | %s |", r.name, v, r.from, r.source)
 }
 
-// words are the reasons that this package gives, or lets be given.
-func words() []string {
-	var lines []string
-	for _, r := range []struct {
-		reason upstream.Reason
-		means  string
-	}{
-		{upstream.NoEndpoints, "discovery lists no endpoint that may be used, for longer than the fail-fast time"},
-		{upstream.AllEjected, "the request waited for the fail-fast time; every endpoint is ejected or fails its health check"},
-		{upstream.FailFast, "the same was so for longer when the request came: it did not wait"},
-		{upstream.BreakerPending, "as many requests wait for an endpoint as may"},
-		{upstream.DeadlineInQueue, "the request's own deadline passed while it waited for an endpoint"},
-		{upstream.BreakerRequests, "as many requests are active as may; or the limit was lowered and `close-established` says overload"},
-		{upstream.BreakerConnections, "a connection was needed, and as many are open as may"},
-		{upstream.BreakerRetries, "as many retries are active as may"},
-		{upstream.EndpointEjected, "the endpoint was ejected under the request, and `close-established` says ejection"},
-	} {
-		lines = append(lines, fmt.Sprintf("| `%s` | %d | %s | %s |", r.reason, r.reason.Status(), r.reason.GRPC(), r.means))
-	}
-	return lines
-}
-
-// TestPage holds the tables of the page against the code's.
+// TestPage holds the table of the page against the code's.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
-	for _, r := range parameters() {
-		rows = append(rows, r.String())
+	const begin, end = "<!-- parameters: tested against the code -->\n", "<!-- end of parameters -->"
+	before, rest, ok := strings.Cut(string(text), begin)
+	inside, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no table of parameters", page)
 	}
-	got := string(text)
-	for _, table := range []struct {
-		name, head string
-		rows       []string
-	}{
-		{"parameters", "| Parameter | Default | Set by | Source of the default |\n|---|---|---|---|", rows},
-		{"reasons", "| Reason | HTTP | gRPC | Means |\n|---|---|---|---|", words()},
-	} {
-		begin, end := "<!-- "+table.name+": tested against the code -->\n", "<!-- end of "+table.name+" -->"
-		before, rest, ok := strings.Cut(got, begin)
-		inside, after, closed := strings.Cut(rest, end)
-		if !ok || !closed {
-			t.Fatalf("%s has no table %s", page, table.name)
-		}
-		want := table.head + "\n" + strings.Join(table.rows, "\n") + "\n"
-		if *update {
-			got = before + begin + want + end + after
-		} else if diff := cmp.Diff(want, inside); diff != "" {
-			t.Errorf("table %s of %s (-code +page); -update writes it:\n%s", table.name, page, diff)
-		}
+	want := "| Parameter | Default | Set by | Source of the default |\n|---|---|---|---|\n"
+	for _, r := range parameters() {
+		want += r.String() + "\n"
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	} else if diff := cmp.Diff(want, inside); diff != "" {
+		t.Errorf("the table of %s (-code +page); -update writes it:\n%s", page, diff)
 	}
 }

@@ -20,11 +20,13 @@ Every error that the proxy makes itself carries one of the reasons below: in the
 field Proxy-Status (RFC 9209) of HTTP responses, in the status message of gRPC
 calls, in the access log, and as the label ` + "`reason`" + ` of ` + "`freshmesh_requests_total`" + `.
 An answer of the upstream's own has none of it: a 503 without Proxy-Status is the
-application's.
+application's. In the access log it has the reason ` + "`none`" + `, as every success.
 
-One line tells the layer, the reason, the endpoint where there is one, and what happened:
+One line tells the layer, the reason, the endpoint where there is one, and what happened. It is the body
+of an HTTP response, and the status message of a gRPC call; Proxy-Status has the same in its parameters
+layer, reason, next-hop and details:
 
-    balancing: all_ejected: 10.0.0.3:8080: all 3 endpoints of echo.default.svc.cluster.local:8080 ejected since 12:00:03.120Z, last: connect_refused 10.0.0.3:8080
+    freshmesh: balancing: all_ejected: 10.0.0.3:8080: all 3 endpoints of echo.default.svc.cluster.local:8080 ejected since 12:00:03.120Z, last: connect_refused 10.0.0.3:8080
 
 A gRPC call gets its status without a message body (trailers-only), or, once
 messages have come, in the trailers. Any other response that has begun ends

@@ -74,10 +74,15 @@ func (tc *typeChecks) forgiveAll() {
 func (c *checks) changed(n mesh.ResourceName) { c.unheard = append(c.unheard, n) }
 
 func (c *checks) heard() {
+	c.heardSome()
+	c.unheard = nil
+}
+
+// heardSome is called when the stream hears of some changes, no matter which.
+func (c *checks) heardSome() {
 	for _, n := range c.unheard {
 		c.typ(n.Type).forgive(n.Name)
 	}
-	c.unheard = nil
 }
 
 func (c *checks) resent(n mesh.ResourceName) {
@@ -96,7 +101,10 @@ func (c *checks) resentAll() {
 // asked is called before the subscription changes.
 func (c *checks) asked(r ads.Request, ct *clientType, first bool) {
 	tc := c.typ(r.Type)
-	for _, name := range slices.Concat(r.Subscribe, r.Unsubscribe) {
+	for i, name := range slices.Concat(r.Subscribe, r.Unsubscribe) {
+		if i >= len(r.Subscribe) && name != "*" && !ct.effective.names[name] && !slices.Contains(r.Subscribe, name) {
+			continue // a phantom: it changes nothing
+		}
 		tc.forgive(name)
 		if name == "*" {
 			tc.forgiveAll()

@@ -171,9 +171,15 @@ func (m *model) store() {
 		u.Put = append(u.Put, resource(n.Type, n.Name, label, kind))
 		m.note("put %s %s label=%d kind=%d", n.Type.Short(), n.Name, label, kind)
 	}
+	before := m.truth.store.Snapshot().Generation()
 	m.truth.publish(u, m.now)
+	after := m.truth.store.Snapshot().Generation()
 	for n := range seen {
-		m.check.changed(n)
+		// A form that nobody has asked for counts as another when its maker changes.
+		shaped := m.truth.at[before][n].Shape != nil || m.truth.at[after][n].Shape != nil
+		if shaped || m.truth.version(before, m.key, m.own, n) != m.truth.version(after, m.key, m.own, n) {
+			m.check.changed(n)
+		}
 	}
 	if m.pick(3) > 0 {
 		m.published(m.reader.View())
@@ -187,8 +193,11 @@ func (m *model) published(v snapshot.View) {
 	}
 	before := m.s.View().Generation()
 	m.s.Published(v)
-	if m.s.View().Generation() == m.reader.View().Generation() {
+	switch now := m.s.View().Generation(); {
+	case now == m.reader.View().Generation():
 		m.check.heard()
+	case now > before:
+		m.check.heardSome()
 	}
 	if m.s.View().Generation() < before {
 		m.fail("the view went back from %d to %d", before, m.s.View().Generation())

@@ -115,3 +115,25 @@ func TestWildcardCoversWhatIsOnItsWay(t *testing.T) {
 		})
 	}
 }
+
+// The same with a name that was refused in the form that the client had.
+func TestRefusedNameDroppedInVoidRequestIsNotHeld(t *testing.T) {
+	b := newBench(t, ads.Config{})
+	b.publish(mesh.Update{Put: []mesh.Resource{eds("A", 0), eds("B", 0)}})
+	request := func(nonce string, refused bool, names ...string) {
+		b.s.Request(ads.Request{Type: mesh.TypeEndpoint, Nonce: nonce, Refused: refused, Names: names}, b.now)
+	}
+	request("", false, "A")
+	first := b.next()
+	request(first.Nonce, false, "A")
+	b.now = b.now.Add(10 * time.Second)
+	b.s.Tick(b.now)
+	probe := b.next()
+	request(probe.Nonce, true, "A")
+	request(probe.Nonce, false, "A", "B")
+	b.next()
+	request(probe.Nonce, false, "B")
+	if _, current := b.s.Acks().HoldsCurrent(mesh.TypeEndpoint, mesh.Intern("A"), b.s.View()); current {
+		t.Error("A counts as held, and was thrown away")
+	}
+}

@@ -243,7 +243,7 @@ func (s *Stream) overlook(r Request, ts *typeState, tr *ack.Tracker, now time.Ti
 	for _, name := range held {
 		_, keep := slices.BinarySearchFunc(want, name, compareNames)
 		if !keep && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
-			tr.Ask(name, "", now)
+			tr.Lose(name, now)
 		}
 	}
 }
