@@ -70,8 +70,9 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 			defer func() { _ = raw.Close() }()
 			defer context.AfterFunc(ctx, func() { reset(raw) })()
 			defer func() { _ = client.Close() }()
-			e.BytesReceived, e.BytesSent = splice(raw.TCPConn, client)
-			return brokenBy(ctx, lease)
+			var why upstream.Reason
+			e.BytesReceived, e.BytesSent, why = splice(raw.TCPConn, client)
+			return brokenBy(ctx, lease, why)
 		}
 		err = derr
 	}
@@ -81,15 +82,21 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 	return err
 }
 
-// brokenBy tells why we ended an established connection ourselves; nil when we did not.
-func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
+// brokenBy tells why an established connection broke off; nil when it ended in
+// order. Where we ended it ourselves, why says nothing, and the reason is ours.
+func brokenBy(ctx context.Context, lease *endpoints.Lease, why upstream.Reason) error {
 	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
 		return &upstream.Error{Reason: cause.Reason, NextHop: lease.Key.Address, Err: cause.Err}
 	}
-	if lease.Overdue() {
+	switch {
+	case lease.Overdue():
 		return overdue(lease)
+	case why == upstream.None:
+		return nil
+	case why == upstream.ClientGone:
+		return &upstream.Error{Reason: why, Err: errors.New("the client's connection broke off")}
 	}
-	return nil
+	return &upstream.Error{Reason: why, NextHop: lease.Key.Address, Err: errors.New("the endpoint reset the connection")}
 }
 
 func overdue(lease *endpoints.Lease) *upstream.Error {

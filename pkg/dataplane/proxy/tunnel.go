@@ -56,18 +56,41 @@ type halfCloser interface {
 
 // splice copies both ways until both directions have ended. An end of stream
 // passes on as a half-close; an error ends both at once. It gives the bytes
-// that each side received.
-func splice(a, b halfCloser) (toA, toB int64) {
-	var wg sync.WaitGroup
-	wg.Go(func() { toA = pump(a, b) })
-	toB = pump(b, a)
+// that each side received, and why the tunnel broke off: None, ClientGone, or
+// the upstream's reset, by whether it had sent anything.
+func splice(up, client halfCloser) (toUp, toClient int64, why upstream.Reason) {
+	var (
+		wg    sync.WaitGroup
+		first breakage
+	)
+	wg.Go(func() { toUp = first.pump(up, client) })
+	toClient = first.pump(client, up)
 	wg.Wait()
-	return toA, toB
+	return toUp, toClient, first.reason(client, toClient)
 }
 
-func pump(dst, src halfCloser) int64 {
+// breakage is the first of what went wrong with a tunnel: what follows is our own doing.
+type breakage struct {
+	once sync.Once
+	side halfCloser // nil for none; set once
+}
+
+func (f *breakage) reason(client halfCloser, toClient int64) upstream.Reason {
+	switch {
+	case f.side == nil:
+		return upstream.None
+	case f.side == client:
+		return upstream.ClientGone
+	case toClient == 0:
+		return upstream.ResetBeforeHeaders
+	}
+	return upstream.ResetMidBody
+}
+
+func (f *breakage) pump(dst, src halfCloser) int64 {
 	n, err := io.Copy(dst, src)
 	if err != nil {
+		f.once.Do(func() { f.side = brokenOf(dst, src, err) })
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
 		reset(src)
@@ -76,6 +99,30 @@ func pump(dst, src halfCloser) int64 {
 	// It fails where dst is gone altogether, which the other direction finds out.
 	_ = dst.CloseWrite()
 	return n
+}
+
+// brokenOf is the side that err came from; nil where we have closed a side ourselves.
+func brokenOf(dst, src halfCloser, err error) halfCloser {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return nil
+	case dead(tcpOf(dst)):
+		return dst
+	}
+	return src
+}
+
+// tcpOf is the socket below a side of a tunnel; nil for a stream.
+func tcpOf(c halfCloser) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case *early:
+		return tcpOf(c.halfCloser)
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
+	}
+	return nil
 }
 
 func reset(c io.Closer) {
@@ -91,9 +138,9 @@ func (x *exchange) guard(c io.Closer) func() bool {
 	return context.AfterFunc(x.over, func() { reset(c) })
 }
 
-// established notes why we ended a tunnel ourselves, if we did.
-func (x *exchange) established(lease *endpoints.Lease) {
-	if e := brokenBy(x.over, lease); e != nil {
+// established notes why a tunnel broke off, if it did.
+func (x *exchange) established(lease *endpoints.Lease, why upstream.Reason) {
+	if e := brokenBy(x.over, lease, why); e != nil {
 		x.failed(asError(e))
 	}
 }
@@ -112,8 +159,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		x.received, x.sent = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
-		x.established(lease)
+		var why upstream.Reason
+		x.received, x.sent, why = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		x.established(lease, why)
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -122,8 +170,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
-	x.received, x.sent = splice(raw.TCPConn, client)
-	x.established(lease)
+	var why upstream.Reason
+	x.received, x.sent, why = splice(raw.TCPConn, client)
+	x.established(lease, why)
 	return nil
 }
 
@@ -146,13 +195,18 @@ func (s *h2Stream) CloseWrite() error { return nil }
 
 // spliceStream copies both ways until the upstream has ended. The client must
 // be told then, and only the handler's return tells it.
-func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64) {
-	var wg sync.WaitGroup
-	wg.Go(func() { toUp = pump(up, client) })
-	toClient = pump(client, up)
+func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why upstream.Reason) {
+	var (
+		wg    sync.WaitGroup
+		first breakage
+	)
+	wg.Go(func() { toUp = first.pump(up, client) })
+	toClient = first.pump(client, up)
+	// What this does to the other direction is no breakage.
+	first.once.Do(func() {})
 	_ = client.Close()
 	wg.Wait()
-	return toUp, toClient
+	return toUp, toClient, first.reason(client, toClient)
 }
 
 // hijack takes the client's connection over and writes head to it.
@@ -220,8 +274,13 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 	if !ok {
 		upHalf = upgraded{up}
 	}
-	x.received, x.sent = splice(upHalf, client)
-	x.established(lease)
+	var why upstream.Reason
+	x.received, x.sent, why = splice(upHalf, client)
+	if why == upstream.ResetBeforeHeaders {
+		// The change of protocols was an answer.
+		why = upstream.ResetMidBody
+	}
+	x.established(lease, why)
 	return nil
 }
 
