@@ -4,6 +4,7 @@ GO          ?= go
 PACKAGES    ?= ./...
 COUNT       ?= 10
 FUZZTIME    ?= 30s
+CHAOS       ?= 30m
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/freshmesh/freshmesh/internal/version.linked=$(VERSION)
 TOOL        := $(GO) tool -modfile=tools/go.mod
@@ -15,7 +16,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz soak-chaos
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ test: ## run every test, with the race detector where there is a C compiler
 	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
+
+soak-chaos: ## CHAOS of random faults, every failed request judged by its reason; part of make soak
+	$(GO) test ./test/chaos -run TestChaos -count 1 -v -timeout 0 -chaos $(CHAOS) -seed 0
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane

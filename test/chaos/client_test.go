@@ -194,15 +194,18 @@ func (c *client) close() {
 
 // tunnel sends lines and wants them back, after the answer to head if there is one.
 func (c *client) tunnel(s *sent, address, head string) {
-	conn, err := net.Dial("tcp", address)
+	var dialer net.Dialer
+	if s.kind == tcp {
+		// Its line in the log has the client's address, also when the dial does not give one because the reset was there first.
+		own := &net.TCPAddr{IP: net.IPv4(127, 77, 2, 1), Port: int(10_000 + c.ports.Add(1)%50_000)}
+		dialer.LocalAddr, s.key = own, own.String()
+	}
+	conn, err := dialer.Dial("tcp", address)
 	if err != nil {
 		s.err = err
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	if s.kind == tcp {
-		s.key = conn.LocalAddr().String()
-	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	r := bufio.NewReader(conn)
 	if head != "" {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// controlPlane is its name as an endpoint in the ledger.
-const controlPlane = "control plane"
+// controlPlane and machine are names of endpoints in the ledger.
+const controlPlane, machine = "control plane", "machine"
 
 // service is what the judge must know of one.
 type service struct {

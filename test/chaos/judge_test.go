@@ -183,10 +183,18 @@ func (m *matter) explain(r upstream.Reason) string {
 	if c.and != nil && !c.and(m) {
 		return fmt.Sprintf("%s at %s against the facts", r, m.endpoint)
 	}
+	if timed(r) && m.facts.was(machine, m.from, m.to, stalled) {
+		return ""
+	}
 	if len(c.deeds)+len(c.states) == 0 || m.facts.done(m.endpoint, m.id, c.deeds...) || m.facts.was(m.endpoint, m.from.Add(-late), m.to.Add(late), c.states...) {
 		return ""
 	}
 	return fmt.Sprintf("%s at %s, which did neither of %v %v", r, m.endpoint, c.deeds, c.states)
+}
+
+// timed tells whether a reason is that of a time that is over.
+func timed(r upstream.Reason) bool {
+	return r == upstream.ConnectTimeout || r == upstream.TryTimeout || r == upstream.Deadline
 }
 
 func (m *matter) http2() bool      { return m.service.protocol == http2c }

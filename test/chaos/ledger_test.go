@@ -30,6 +30,8 @@ const (
 	goneAway act = "gone away"
 	// spoilt: at this moment a stream was reset in a way that makes clients give its connection up.
 	spoilt act = "spoilt"
+	// stalled: the machine had no time for this process.
+	stalled act = "stalled"
 	// open: a connection is open.
 	open act = "open"
 

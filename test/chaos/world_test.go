@@ -36,7 +36,8 @@ type world struct {
 	stop      func()
 	peers     map[string][]*peer
 	log       *accessLog
-	ids       atomic.Int64
+	// ids and ports are counters: of requests, and of the ports of TCP clients.
+	ids, ports atomic.Int64
 }
 
 func cluster(service string) string { return service + ".default.svc.cluster.local:8080" }
@@ -50,20 +51,20 @@ var plans = []struct {
 }{
 	{
 		service: service{name: "web", protocol: http1, timeout: 2 * time.Second}, peers: 4, appProtocol: "http",
-		annotations: map[string]string{"connect-timeout": "500ms", "timeout": "2s", "drain": "1s", "outlier": "base-ejection-time=1s"},
+		annotations: map[string]string{"connect-timeout": "1s", "timeout": "2s", "drain": "1s", "outlier": "base-ejection-time=1s"},
 	},
 	{
-		service: service{name: "rpc", protocol: http2c, perTry: 700 * time.Millisecond}, peers: 4, appProtocol: "grpc",
-		annotations: map[string]string{"connect-timeout": "500ms", "drain": "1s", "retry": "on=unavailable|refused-stream, attempts=2, per-try-timeout=700ms"},
+		service: service{name: "rpc", protocol: http2c, perTry: time.Second}, peers: 4, appProtocol: "grpc",
+		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s", "retry": "on=unavailable|refused-stream, attempts=2, per-try-timeout=1s"},
 	},
 	{
 		service: service{name: "raw", protocol: opaque}, peers: 3, appProtocol: "tcp",
-		annotations: map[string]string{"connect-timeout": "500ms", "drain": "1s"},
+		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
 	},
 	{
-		service: service{name: "tight", protocol: http2c, timeout: time.Second, maxConnections: 2, maxRequests: 6, maxPending: 2}, peers: 2, appProtocol: "grpc",
+		service: service{name: "tight", protocol: http2c, timeout: 1500 * time.Millisecond, maxConnections: 2, maxRequests: 6, maxPending: 2}, peers: 2, appProtocol: "grpc",
 		annotations: map[string]string{
-			"connect-timeout": "500ms", "timeout": "1s", "drain": "1s", "retry": "off",
+			"connect-timeout": "1s", "timeout": "1500ms", "drain": "1s", "retry": "off",
 			"max-connections": "2", "max-requests": "6", "max-pending": "2",
 		},
 	},
@@ -335,6 +336,23 @@ func (w *world) restarts(ctx context.Context, r *rand.Rand) {
 			return
 		}
 		w.restartControl(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
+	}
+}
+
+// watch notes when a timer comes so late that time limits say nothing, until ctx ends.
+func (w *world) watch(ctx context.Context) {
+	const every, tolerated = 20 * time.Millisecond, 150 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for last := time.Now(); ; last = time.Now() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if now := time.Now(); now.Sub(last) > tolerated {
+			w.ledger.add(machine, stalled, &span{last, now})
+		}
 	}
 }
 
