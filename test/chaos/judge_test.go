@@ -275,7 +275,7 @@ func (m *matter) absent() bool {
 }
 
 func (m *matter) removed() bool {
-	return m.facts.published(m.service.name, m.from, m.to, func(v *version) bool { return !slices.Contains(v.addresses, m.endpoint) })
+	return m.endpoint != "" && m.facts.published(m.service.name, m.from, m.to, func(v *version) bool { return !slices.Contains(v.addresses, m.endpoint) })
 }
 
 func (m *matter) unanswered() bool {

@@ -96,3 +96,30 @@ func waitingUpgrade(c net.Conn, r *bufio.Reader) {
 	}
 	_, _ = io.Copy(io.Discard, r)
 }
+
+// What an endpoint's reset cut off never looks like a clean end, though the
+// error of a reset is given only once, and here most often to the direction that writes.
+func TestResetIsNoCleanEnd(t *testing.T) {
+	r := newRig(t)
+	r.put(resets(t, func(_ net.Conn, r *bufio.Reader) { _, _ = r.ReadString('\n') }))
+	address := r.serveTCP(echo)
+	const n = 3000
+	clean := 0
+	for range n {
+		c := r.dial(address)
+		var err error
+		for i := 0; i < 20 && err == nil; i++ {
+			_, err = io.WriteString(c, "more\n")
+		}
+		// Where writing had the error, reading would not have it here either.
+		if err == nil {
+			if _, err = io.Copy(io.Discard, c); err == nil {
+				clean++
+			}
+		}
+		_ = c.Close()
+	}
+	if clean > 0 {
+		t.Errorf("%d of %d resets looked like a clean end", clean, n)
+	}
+}

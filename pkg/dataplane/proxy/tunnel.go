@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -61,25 +63,35 @@ type halfCloser interface {
 func splice(up, client halfCloser) (toUp, toClient int64, why upstream.Reason) {
 	var (
 		wg    sync.WaitGroup
-		first breakage
+		first = breakage{client: client}
 	)
 	wg.Go(func() { toUp = first.pump(up, client) })
 	toClient = first.pump(client, up)
 	wg.Wait()
-	return toUp, toClient, first.reason(client, toClient)
+	return toUp, toClient, first.reason(toClient)
 }
 
 // breakage is the first of what went wrong with a tunnel: what follows is our own doing.
 type breakage struct {
-	once sync.Once
-	side halfCloser // nil for none; set once
+	client halfCloser
+	once   sync.Once
+	side   halfCloser // nil for none; set once
+	// toldUp and toldClient: this side was told of the other's end.
+	toldUp, toldClient atomic.Bool
 }
 
-func (f *breakage) reason(client halfCloser, toClient int64) upstream.Reason {
+func (f *breakage) told(side halfCloser) *atomic.Bool {
+	if side == f.client {
+		return &f.toldClient
+	}
+	return &f.toldUp
+}
+
+func (f *breakage) reason(toClient int64) upstream.Reason {
 	switch {
 	case f.side == nil:
 		return upstream.None
-	case f.side == client:
+	case f.side == f.client:
 		return upstream.ClientGone
 	case toClient == 0:
 		return upstream.ResetBeforeHeaders
@@ -89,6 +101,12 @@ func (f *breakage) reason(client halfCloser, toClient int64) upstream.Reason {
 
 func (f *breakage) pump(dst, src halfCloser) int64 {
 	n, err := io.Copy(dst, src)
+	if err == nil && !f.told(src).Load() && dead(tcpOf(src)) {
+		// A reset is reported once. The other direction, which writes there, had
+		// the error, and to this one it looks like an end.
+		err = syscall.ECONNRESET
+		f.once.Do(func() { f.side = src })
+	}
 	if err != nil {
 		f.once.Do(func() { f.side = brokenOf(dst, src, err) })
 		// What one side lost must not look like a clean end to the other.
@@ -96,6 +114,7 @@ func (f *breakage) pump(dst, src halfCloser) int64 {
 		reset(src)
 		return n
 	}
+	f.told(dst).Store(true)
 	// It fails where dst is gone altogether, which the other direction finds out.
 	_ = dst.CloseWrite()
 	return n
@@ -198,7 +217,7 @@ func (s *h2Stream) CloseWrite() error { return nil }
 func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why upstream.Reason) {
 	var (
 		wg    sync.WaitGroup
-		first breakage
+		first = breakage{client: client}
 	)
 	wg.Go(func() { toUp = first.pump(up, client) })
 	toClient = first.pump(client, up)
@@ -206,7 +225,7 @@ func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why up
 	first.once.Do(func() {})
 	_ = client.Close()
 	wg.Wait()
-	return toUp, toClient, first.reason(client, toClient)
+	return toUp, toClient, first.reason(toClient)
 }
 
 // hijack takes the client's connection over and writes head to it.
