@@ -314,6 +314,7 @@ func (w *world) churn(ctx context.Context, r *rand.Rand) {
 		case 0:
 			w.change(name, false, nil)
 			wait(ctx.Done(), time.Second)
+			w.change(name, true, all)
 		case 1:
 			w.change(name, true, nil)
 			wait(ctx.Done(), 2*time.Second)

@@ -76,6 +76,8 @@ type breakage struct {
 	client halfCloser
 	once   sync.Once
 	side   halfCloser // nil for none; set once
+	// over is set before anything is reset.
+	over atomic.Bool
 	// toldUp and toldClient: this side was told of the other's end.
 	toldUp, toldClient atomic.Bool
 }
@@ -101,7 +103,7 @@ func (f *breakage) reason(toClient int64) upstream.Reason {
 
 func (f *breakage) pump(dst, src halfCloser) int64 {
 	n, err := io.Copy(dst, src)
-	if err == nil && !f.told(src).Load() && dead(tcpOf(src)) {
+	if err == nil && !f.told(src).Load() && (dead(tcpOf(src)) || f.over.Load()) {
 		// A reset is reported once. The other direction, which writes there, had
 		// the error, and to this one it looks like an end.
 		err = syscall.ECONNRESET
@@ -109,6 +111,7 @@ func (f *breakage) pump(dst, src halfCloser) int64 {
 	}
 	if err != nil {
 		f.once.Do(func() { f.side = brokenOf(dst, src, err) })
+		f.over.Store(true)
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
 		reset(src)
