@@ -136,7 +136,7 @@ func (c *client) http(ctx context.Context, s *sent) {
 	defer cancel()
 	defer func() {
 		if bounded.Err() != nil && limit < patience {
-			c.ledger.did("", s.id, left)
+			c.did("", s.id, left)
 		}
 	}()
 	resp, err := c.cc.RoundTrip(c.request(bounded, s))
@@ -217,13 +217,12 @@ func (c *client) tunnel(s *sent, address, head string) {
 	for n := range 6 {
 		line := s.id + "\n"
 		if _, s.err = io.WriteString(conn, line); s.err != nil {
+			c.givesUp(s, s.err)
 			return
 		}
 		got, err := r.ReadString('\n')
 		if err != nil {
-			if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
-				c.ledger.did("", s.id, left)
-			}
+			c.givesUp(s, err)
 			s.err, s.ended = err, errors.Is(err, io.EOF)
 			return
 		}
@@ -238,10 +237,18 @@ func (c *client) tunnel(s *sent, address, head string) {
 	}
 	_ = conn.(*net.TCPConn).CloseWrite()
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		c.givesUp(s, err)
 		s.err = fmt.Errorf("after the end: %w", err)
 		return
 	}
 	s.ok, s.ended = true, true
+}
+
+// givesUp notes that the client goes away if err is that of its time being over.
+func (c *client) givesUp(s *sent, err error) {
+	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
+		c.did("", s.id, left)
+	}
 }
 
 // upgrade asks for another protocol; done tells that there is no tunnel.

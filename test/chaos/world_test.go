@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -93,9 +94,19 @@ func newWorld(t *testing.T) *world {
 	w.proxy = meshtest.StartProxy(t, w.xds, func(c *dataplane.Config) {
 		c.FailFast, c.DiscoveryTimeout, c.AccessLog = time.Second, time.Second, w.log.path
 		c.Listens = []dataplane.Listen{{Address: "127.0.0.1:0", Cluster: cluster("raw")}}
-		c.Logger = hclog.NewNullLogger()
+		c.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: panics{t}})
 	})
 	return w
+}
+
+// panics is the proxy's log: what net/http recovered from is an error.
+type panics struct{ t *testing.T }
+
+func (p panics) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("panic")) {
+		p.t.Errorf("data plane: %s", b)
+	}
+	return len(b), nil
 }
 
 // put publishes a service with some of its endpoints.
@@ -123,10 +134,10 @@ func (w *world) startControl() {
 }
 
 // restartControl leaves the proxy without a control plane for a while.
-func (w *world) restartControl(ctx context.Context, down time.Duration) {
-	back := w.ledger.begin(controlPlane, refusing)
+func (w *world) restartControl(over <-chan struct{}, down time.Duration) {
+	back := w.begin(controlPlane, refusing)
 	w.stop()
-	wait(ctx.Done(), down)
+	wait(over, down)
 	w.startControl()
 	w.until(30*time.Second, "the control plane hears of the proxy again", func() bool {
 		a := w.control.Audit(w.t)
@@ -283,9 +294,18 @@ type holdings struct {
 	heap                    uint64
 }
 
-// disturb gives one peer after another a fault and takes it away, until ctx ends.
-func (w *world) disturb(ctx context.Context, r *rand.Rand, name string) {
-	for ctx.Err() == nil {
+func closed(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}
+
+// disturb gives one peer after another a fault and takes it away, until it is over.
+func (w *world) disturb(over <-chan struct{}, r *rand.Rand, name string) {
+	for !closed(over) {
 		peers := w.peers[name]
 		hit := []*peer{peers[r.IntN(len(peers))]}
 		if r.IntN(5) == 0 {
@@ -296,63 +316,63 @@ func (w *world) disturb(ctx context.Context, r *rand.Rand, name string) {
 		for _, p := range hit {
 			p.give(fault)
 		}
-		wait(ctx.Done(), time.Duration(500+r.IntN(2000))*time.Millisecond)
+		wait(over, time.Duration(500+r.IntN(2000))*time.Millisecond)
 		for _, p := range hit {
 			p.heal()
 		}
-		wait(ctx.Done(), time.Duration(r.IntN(1500))*time.Millisecond)
+		wait(over, time.Duration(r.IntN(1500))*time.Millisecond)
 	}
 }
 
-// churn changes the endpoints of services, and whether there are such services, until ctx ends.
-func (w *world) churn(ctx context.Context, r *rand.Rand) {
+// churn changes the endpoints of services, and whether there are such services, until it is over.
+func (w *world) churn(over <-chan struct{}, r *rand.Rand) {
 	names := []string{"web", "rpc", "raw", "tight"}
-	for ctx.Err() == nil {
+	for !closed(over) {
 		name := names[r.IntN(len(names))]
 		all := w.services[name].peers
 		switch r.IntN(8) {
 		case 0:
 			w.change(name, false, nil)
-			wait(ctx.Done(), time.Second)
+			wait(over, time.Second)
 			w.change(name, true, all)
 		case 1:
 			w.change(name, true, nil)
-			wait(ctx.Done(), 2*time.Second)
+			wait(over, 2*time.Second)
 		default:
 			w.change(name, true, all[r.IntN(len(all)):])
-			wait(ctx.Done(), 500*time.Millisecond)
+			wait(over, 500*time.Millisecond)
 		}
 		if r.IntN(2) == 0 {
 			w.change(name, true, all)
 		}
-		wait(ctx.Done(), time.Duration(r.IntN(1500))*time.Millisecond)
+		wait(over, time.Duration(r.IntN(1500))*time.Millisecond)
 	}
 }
 
-// restarts restarts the control plane now and then, until ctx ends.
-func (w *world) restarts(ctx context.Context, r *rand.Rand) {
+// restarts restarts the control plane now and then, until it is over.
+func (w *world) restarts(over <-chan struct{}, r *rand.Rand) {
 	for {
-		wait(ctx.Done(), time.Duration(2+r.IntN(8))*time.Second)
-		if ctx.Err() != nil {
+		wait(over, time.Duration(2+r.IntN(8))*time.Second)
+		if closed(over) {
 			return
 		}
-		w.restartControl(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
+		w.restartControl(over, time.Duration(r.IntN(3000))*time.Millisecond)
 	}
 }
 
-// watch notes when a timer comes so late that time limits say nothing, until ctx ends.
-func (w *world) watch(ctx context.Context) {
+// watch notes when a timer comes so late that time limits say nothing, until it is over.
+func (w *world) watch(over <-chan struct{}) {
 	const every, tolerated = 20 * time.Millisecond, 150 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for last := time.Now(); ; last = time.Now() {
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-over:
 			return
 		}
 		if now := time.Now(); now.Sub(last) > tolerated {
-			w.ledger.add(machine, stalled, &span{last, now})
+			w.add(machine, stalled, &span{last, now})
 		}
 	}
 }
