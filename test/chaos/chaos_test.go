@@ -142,7 +142,7 @@ func (c *client) one(ctx context.Context) {
 	}
 	c.requests.add(c.send(ctx))
 	c.service = name
-	pause := 20 + rand.IntN(100)
+	pause := 60 + rand.IntN(250)
 	if name == "" {
 		pause *= 20
 	}
@@ -221,7 +221,8 @@ func (w *world) verdict(sum *tally) {
 		}
 		sum.count(s, l)
 		if why := judge(s, l, w.facts); why != "" {
-			w.t.Errorf("%s\n  %v\n  log %+v\n  deeds %v", why, s, *l, w.deeds[s.id])
+			about := append([]string{controlPlane, machine}, w.service(s.service).peers...)
+			w.t.Errorf("%s\n  %v\n  log %+v\n  deeds %v\n  states%s", why, s, *l, w.deeds[s.id], w.around(s.from.Add(-5*time.Second), s.to, about...))
 			continue
 		}
 		sum.doubt(s, l, w.facts)

@@ -257,9 +257,14 @@ func (m *matter) outage() bool {
 	if m.http2() {
 		unreachable = append(unreachable, silent, leaving, halfClosed, garbled, killed)
 	}
-	sure, some := m.facts.listed(m.service.name, m.to.Add(-failing), m.to)
+	since := m.to.Add(-failing)
+	if m.facts.was(machine, since, m.to, stalled) {
+		// Trials came late.
+		since = since.Add(-failing)
+	}
+	sure, some := m.facts.listed(m.service.name, since, m.to)
 	for _, e := range sure {
-		if !m.facts.was(e, m.to.Add(-failing), m.to, unreachable...) {
+		if !m.facts.was(e, since, m.to, unreachable...) {
 			return false
 		}
 	}

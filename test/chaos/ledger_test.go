@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -133,6 +135,24 @@ func (l *ledger) count(endpoint string, from, to time.Time, a act) (n int) {
 		}
 	}
 	return n
+}
+
+// around tells of the states of endpoints about a time, for a person.
+func (l *ledger) around(from, to time.Time, endpoints ...string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const clock = "15:04:05.000"
+	var b strings.Builder
+	for _, e := range endpoints {
+		for a, spans := range l.states[e] {
+			for _, s := range spans {
+				if a != open && s.near(from, to) {
+					fmt.Fprintf(&b, "\n    %s %s from %s to %s", e, a, s.from.Format(clock), s.to.Format(clock))
+				}
+			}
+		}
+	}
+	return b.String()
 }
 
 // forget drops what was over before a time, and all deeds.
