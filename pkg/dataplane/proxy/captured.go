@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -139,13 +138,17 @@ func (c *Captured) carry(ctx context.Context, client *net.TCPConn, o opening, p 
 	if _, err := client.Write(o.greeting); err != nil {
 		return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 	}
-	if _, err := o.up.Write(o.head); err != nil {
+	received, sent, why := int64(0), int64(0), upstream.ResetBeforeHeaders
+	if _, err := o.up.Write(o.head); err == nil {
+		received, sent, why = relayConns(o.up.TCPConn, client, c.tcpIdle())
+	} else {
 		reset(client)
-		return cmp.Or(brokenBy(ctx, o.up.lease), error(&upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: o.up.hop(), Err: err}))
 	}
-	received, sent, err := relayConns(o.up.TCPConn, client, c.tcpIdle())
+	if why == upstream.ResetBeforeHeaders && len(o.greeting) > 0 {
+		why = upstream.ResetMidBody
+	}
 	p.BytesReceived, p.BytesSent = received+int64(len(o.head)), sent+int64(len(o.greeting))
-	return cmp.Or(brokenBy(ctx, o.up.lease), err)
+	return c.brokenBy(ctx, o.up.lease, o.up.hop(), why)
 }
 
 // asHTTP tells whether requests are relayed one by one. HTTP/2 to an upstream

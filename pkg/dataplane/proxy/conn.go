@@ -66,6 +66,9 @@ type conn struct {
 // leaving: what its client sent before it knew is served.
 const settle = time.Second
 
+// Socket is the connection itself, to look at and not to use.
+func (c *conn) Socket() *net.TCPConn { return c.TCPConn }
+
 func newConn(t *Tracker, a arrival) *conn {
 	now := time.Now()
 	c := &conn{TCPConn: a.tcp, under: a.Conn, head: a.head, to: a.to, tracker: t, came: now, idle: now}

@@ -241,7 +241,7 @@ func (x *exchange) fail(err error) {
 	e := asError(err)
 	x.failed(e)
 	x.interim.stop()
-	x.farewell(x.last || x.pinned(e))
+	x.farewell(x.last || x.pinned(e) || x.unread())
 	x.status = respond(x.w, x.r, e)
 }
 
@@ -251,6 +251,14 @@ func (x *exchange) farewell(pinned bool) {
 	if x.r.ProtoMajor == 1 && (pinned || x.conn != nil && x.conn.told()) {
 		x.w.Header().Set("Connection", "close")
 	}
+}
+
+// unread tells whether the client may still send some of its body when the
+// answer's header is written. Its connection must end then (RFC 9112 section
+// 9.3): net/http would read the rest, take its end for that of a body that a
+// handler has read (EnableFullDuplex), and break under the next request.
+func (x *exchange) unread() bool {
+	return x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody && (x.body == nil || !x.body.complete())
 }
 
 // pinned tells whether a client that named an address, and no service, was

@@ -193,7 +193,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	}
 	announced := len(resp.Trailer)
 	x.status = resp.StatusCode
-	x.farewell(lease.Removed())
+	x.farewell(lease.Removed() || x.unread())
 	x.w.WriteHeader(resp.StatusCode)
 	var err error
 	if x.sent, err = copyBody(x.w, resp, x.r.Method); err != nil {

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,29 +17,26 @@ import (
 const spliceChunk = 256 << 10
 
 // relayConns copies both ways until both directions have ended, or nothing has
-// moved in either for idle. An end of stream passes on as a half-close, an
-// error as a reset. A side that does not read holds the other one up: nothing is
-// kept in between but what the kernel does. It gives the bytes that each side
-// received; the error is the reason IdleTimeout, or nil.
-func relayConns(a, b *net.TCPConn, idle time.Duration) (toA, toB int64, err error) {
-	s := &session{idle: idle}
+// moved in either for idle. Otherwise it is splice: an end of stream passes on as
+// a half-close, an error ends both at once, and it gives the same and IdleTimeout.
+// A side that does not read holds the other one up: nothing is kept in between
+// but what the kernel does.
+func relayConns(up, client *net.TCPConn, idle time.Duration) (toUp, toClient int64, why upstream.Reason) {
+	s := &session{breakage: breakage{client: client}, idle: idle}
 	s.moved.Store(time.Now().UnixNano())
 	var wg sync.WaitGroup
-	wg.Go(func() { toA = s.pump(a, b) })
-	toB = s.pump(b, a)
+	wg.Go(func() { toUp = s.pump(up, client) })
+	toClient = s.pump(client, up)
 	wg.Wait()
-	if s.expired.Load() {
-		err = &upstream.Error{Reason: upstream.IdleTimeout, Err: fmt.Errorf("nothing moved for %s", idle)}
-	}
-	return toA, toB, err
+	return toUp, toClient, s.reason(toClient)
 }
 
 // session is one pair of connections.
 type session struct {
+	breakage
 	idle time.Duration
 	// moved is when bytes last moved either way, in Unix nanoseconds.
-	moved   atomic.Int64
-	expired atomic.Bool
+	moved atomic.Int64
 }
 
 func (s *session) pump(dst, src *net.TCPConn) (done int64) {
@@ -57,17 +53,14 @@ func (s *session) pump(dst, src *net.TCPConn) (done int64) {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			// It fails where dst is gone altogether, which the other direction finds out.
-			_ = dst.CloseWrite()
+			s.ended(dst, src, nil)
 			return done
 		case errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.moved.Load() > last.UnixNano()) && !writing(err):
 		default:
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				s.expired.Store(true)
+				s.once.Do(func() { s.expired = true })
 			}
-			// What one side lost must not look like a clean end to the other.
-			reset(dst)
-			reset(src)
+			s.ended(dst, src, err)
 			return done
 		}
 	}

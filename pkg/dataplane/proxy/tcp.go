@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -104,8 +106,9 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 	}
 	defer up.close()
 	defer func() { _ = client.Close() }()
-	p.BytesReceived, p.BytesSent, err = relayConns(up.TCPConn, client, t.tcpIdle())
-	return cmp.Or(brokenBy(ctx, up.lease), err)
+	var why upstream.Reason
+	p.BytesReceived, p.BytesSent, why = relayConns(up.TCPConn, client, t.tcpIdle())
+	return t.brokenBy(ctx, up.lease, up.hop(), why)
 }
 
 // open connects to the cluster.
@@ -131,20 +134,25 @@ func (t *TCP) open(ctx context.Context, client *net.TCPConn, cancel context.Canc
 // tcpIdle is how long nothing may move on an opaque connection.
 func (c Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
 
-// brokenBy tells why we ended an established connection ourselves; nil when we
-// did not. The lease is nil where no cluster leads there.
-func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
+// brokenBy tells why an established connection broke off; nil when it ended in
+// order. Where we ended it ourselves, why says nothing, and the reason is ours.
+// The lease is nil where no cluster leads to hop.
+func (c Config) brokenBy(ctx context.Context, lease *endpoints.Lease, hop netip.AddrPort, why upstream.Reason) error {
 	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
-		e := &upstream.Error{Reason: cause.Reason, Err: cause.Err}
-		if lease != nil {
-			e.NextHop = lease.Key.Address
-		}
-		return e
+		return &upstream.Error{Reason: cause.Reason, NextHop: hop, Err: cause.Err}
 	}
 	if lease != nil && lease.Overdue() {
 		return overdue(lease)
 	}
-	return nil
+	switch why { //nolint:exhaustive // what a relay finds
+	case upstream.None:
+		return nil
+	case upstream.ClientGone:
+		return &upstream.Error{Reason: why, Err: errors.New("the client's connection broke off")}
+	case upstream.IdleTimeout:
+		return &upstream.Error{Reason: why, NextHop: hop, Err: fmt.Errorf("nothing moved for %s", c.tcpIdle())}
+	}
+	return &upstream.Error{Reason: why, NextHop: hop, Err: errors.New("the endpoint reset the connection")}
 }
 
 func overdue(lease *endpoints.Lease) *upstream.Error {
