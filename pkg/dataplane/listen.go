@@ -53,6 +53,7 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 	return p.capture("inbound", p.cfg.InboundAddress, captured)
 }
 
+//nolint:contextcheck // the context is for looking up names, and there is none to look up
 func (p *Proxy) capture(name, address string, c proxy.Captured) error {
 	if address == "" {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"regexp"
@@ -36,6 +35,12 @@ type told struct {
 // call over HTTP/2. Nothing retries it.
 func (r *rig) ask(ctx context.Context, grpc bool, host string, change ...func(*http.Request)) told {
 	r.t.Helper()
+	return r.hear(ctx, grpc, host, io.ReadAll, change...)
+}
+
+// hear is ask with read to take the body.
+func (r *rig) hear(ctx context.Context, grpc bool, host string, read func(io.Reader) ([]byte, error), change ...func(*http.Request)) told {
+	r.t.Helper()
 	tr := transport(grpc)
 	defer tr.CloseIdleConnections()
 	cc, err := tr.NewClientConn(context.WithoutCancel(ctx), "http", r.addr)
@@ -61,7 +66,7 @@ func (r *rig) ask(ctx context.Context, grpc bool, host string, change ...func(*h
 		return told{brokenOff: true, line: err.Error()}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
+	b, err := read(resp.Body)
 	h := resp.Header
 	if resp.Trailer.Get("Grpc-Status") != "" {
 		h = resp.Trailer
@@ -472,17 +477,20 @@ func (r *rig) unread(grpc bool) told {
 	return told{status: resp.StatusCode, brokenOff: err != nil, grpc: resp.Trailer.Get("Grpc-Status")}
 }
 
-// interrupted asks for a response that does not end, and interrupts once it has begun.
+// interrupted asks for a response that does not end, and interrupts once the
+// client has its "half". Headers alone would be too early: a connection that is
+// killed takes with it what the proxy has not read yet.
 func (r *rig) interrupted(grpc bool, interrupt func()) told {
 	r.t.Helper()
-	got, begun := make(chan told, 1), make(chan struct{})
-	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { close(begun) }}
-	go func() {
-		got <- r.ask(httptrace.WithClientTrace(r.t.Context(), trace), grpc, echo)
-	}()
-	<-begun
-	interrupt()
-	return <-got
+	return r.hear(r.t.Context(), grpc, echo, func(body io.Reader) ([]byte, error) {
+		half := make([]byte, len("half"))
+		if _, err := io.ReadFull(body, half); err != nil {
+			r.t.Errorf("before the interruption: %v", err)
+		}
+		interrupt()
+		rest, err := io.ReadAll(body)
+		return append(half, rest...), err
+	})
 }
 
 var sinceWhen = regexp.MustCompile(`(ejected|none usable|healthy) since \d\d:\d\d:\d\d\.\d\d\dZ`)
