@@ -112,6 +112,7 @@ func (s *Set) Remove(name string) {
 		return
 	}
 	s.change(func(all map[string]*Cluster) { delete(all, name) })
+	c.removed.Store(true)
 	drain := s.drain(c.Config())
 	s.retire(c.retireAll(), drain)
 }
