@@ -57,7 +57,7 @@ func (s *Stream) holding(tr *Tracker, e exception, lacks bool, now time.Time, ve
 	switch {
 	case e.phase == refused && lacks:
 		out.State, out.Reason = Rejected, tr.nack.message
-	case now.Sub(e.since) > s.Policy.AckTimeout || now.Sub(confirmed) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
+	case now.Sub(e.behindSince()) > s.Policy.AckTimeout || now.Sub(confirmed) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
 		out.State, out.Reason = Stale, tr.delay(now)
 	default:
 		out.State, out.Reason = Pending, tr.delay(now)

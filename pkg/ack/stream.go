@@ -151,7 +151,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 		out.Behind++
 		out.BehindVersions = max(out.BehindVersions, e.versions())
 		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
-		if at := tr.behindSince(e, now); since.IsZero() || at.Before(since) {
+		if at := e.behindSince(); since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}

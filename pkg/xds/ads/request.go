@@ -175,7 +175,7 @@ func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
 		name := mesh.Intern(text)
 		if held := mesh.Version(version); text != "*" && held != "" && tr.Wants(name) && held != s.view.Version(r.Type, name) {
 			tr.Ask(name, held, now)
-			tr.Changed(name, held, now) // while the client had no stream
+			tr.Changed(name, ack.Change{Was: held, Now: s.view.Version(r.Type, name), At: now}) // while the client had no stream
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (s *Stream) overlook(r Request, ts *typeState, tr *ack.Tracker, now time.Ti
 	for _, name := range held {
 		_, keep := slices.BinarySearchFunc(want, name, compareNames)
 		if !keep && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
-			tr.Lose(name, now)
+			tr.Lose(name, s.view.Version(r.Type, name), now)
 		}
 	}
 }
