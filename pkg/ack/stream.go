@@ -172,8 +172,12 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 		confirmed = s.ConnectedAt
 	}
 	silence := s.Policy.ProbeInterval + s.Policy.AckTimeout
+	behind := out.Behind > 0 || tr.unproven
+	if at := tr.doubtedSince(now); tr.unproven && (since.IsZero() || at.Before(since)) {
+		since = at
+	}
 	behindFor := time.Duration(0)
-	if out.Behind > 0 {
+	if behind {
 		behindFor = max(now.Sub(since), 0)
 	}
 	warming := s.Policy.Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
@@ -182,14 +186,14 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 		out.State = Fresh // nothing is asked for, so nothing can be out of date
 	case refusedCurrent:
 		out.State, out.Reason = Rejected, out.Nack.Message
-	case out.Behind > 0 && behindFor > s.Policy.AckTimeout && !warming:
+	case behind && behindFor > s.Policy.AckTimeout && !warming:
 		out.State, out.StaleForSeconds = Stale, behindFor.Seconds()
 		out.Reason = tr.delay(now)
 	case now.Sub(confirmed) > silence && tr.Subscribed():
 		// Who subscribes to nothing cannot be probed, and lacks nothing.
 		out.State, out.StaleForSeconds = Stale, now.Sub(confirmed).Seconds()
 		out.Reason = "nothing acknowledged for " + roundSeconds(now.Sub(confirmed))
-	case out.Behind > 0 || tr.unproven && tr.Subscribed():
+	case behind:
 		out.State, out.Reason = Pending, tr.delay(now)
 	default:
 		out.State = Fresh
