@@ -50,14 +50,10 @@ func (s *Stream) holding(tr *Tracker, e exception, lacks bool, now time.Time, ve
 		return out
 	}
 	out.Version, out.Unsure, out.Told, out.Since = e.held, e.unsure, e.told, e.since
-	confirmed := s.ConfirmedAt
-	if confirmed.IsZero() {
-		confirmed = s.ConnectedAt
-	}
 	switch {
 	case e.phase == refused && lacks:
 		out.State, out.Reason = Rejected, tr.nack.message
-	case now.Sub(behindSince) > s.Policy.AckTimeout || now.Sub(confirmed) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
+	case now.Sub(behindSince) > s.Policy.AckTimeout || now.Sub(s.quietSince()) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
 		out.State, out.Reason = Stale, tr.delay(now)
 	default:
 		out.State, out.Reason = Pending, tr.delay(now)

@@ -47,6 +47,9 @@ type Stream struct {
 	// ConnectedAt is when the stream was opened, ConfirmedAt the last valid ACK
 	// or NACK on it (the zero time before the first).
 	ConnectedAt, ConfirmedAt time.Time
+	// AskedAt is when the client, which had nothing to ask and to answer, last asked for
+	// something: who asks for nothing is not probed, and is not late when it begins.
+	AskedAt time.Time
 	// Elsewhere is when another stream of the node last confirmed another type,
 	// where each of its streams has one type; zero otherwise.
 	Elsewhere time.Time
@@ -165,12 +168,24 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	return out
 }
 
+// Idle tells whether the client asks for nothing, and has nothing to answer.
+func (s *Stream) Idle() bool {
+	for _, tr := range s.types {
+		if tr.flight != nil || tr.Subscribed() {
+			return false
+		}
+	}
+	return true
+}
+
+// quietSince is from when on the node owes a sign of life.
+func (s *Stream) quietSince() time.Time {
+	return latest(latest(s.ConnectedAt, s.ConfirmedAt), s.AskedAt)
+}
+
 func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refusedCurrent bool) {
 	tr := s.types[t]
-	confirmed := s.ConfirmedAt
-	if confirmed.IsZero() {
-		confirmed = s.ConnectedAt
-	}
+	confirmed := s.quietSince()
 	silence := s.Policy.ProbeInterval + s.Policy.AckTimeout
 	behind := out.Behind > 0 || tr.unproven
 	if at := tr.doubtedSince(now); tr.unproven && (since.IsZero() || at.Before(since)) {

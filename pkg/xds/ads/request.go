@@ -66,7 +66,7 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 			tr.Distrust() // what was deleted meanwhile is told by its absence only
 		}
 	}
-	tr := s.acks.Type(r.Type)
+	tr, idle := s.acks.Type(r.Type), s.acks.Idle()
 	out := s.answer(r, ts, tr, now)
 	if s.cfg.Delta {
 		s.subscribeDelta(r, ts, tr, first, now)
@@ -76,6 +76,9 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 		s.subscribeSotW(r, ts, tr, now)
 	} else {
 		s.overlook(r, ts, tr, now)
+	}
+	if idle && tr.Subscribed() {
+		s.acks.AskedAt = now
 	}
 	s.bound(len(r.Initial))
 	ts.owed = ts.owed && tr.Subscribed()

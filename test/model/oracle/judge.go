@@ -192,7 +192,7 @@ func (n *Node) tooLate(t SeenType, r *record, lacking []string, at time.Time) []
 		return nil
 	}
 	s := n.stream
-	if quiet := at.Sub(later(s.openedAt, s.answeredAt)); quiet > n.policy.silence() {
+	if quiet := at.Sub(s.quietSince()); quiet > n.policy.silence() {
 		return []string{fmt.Sprintf("%s counts as %s, and the client has not answered for %v", t.Type, t.State, quiet)}
 	}
 	withheld := (t.Type == CDS || t.Type == LDS) && at.Sub(s.besides(t.Type)) <= n.policy.silence()
@@ -213,7 +213,7 @@ func (n *Node) falseAlarm(t SeenType, r *record, lacking []string, unsure map[st
 		}
 	}
 	clean := len(lacking) == 0 && len(unsure) == 0 && r.waiting() == nil
-	quiet := at.Sub(later(n.stream.openedAt, n.stream.answeredAt))
+	quiet := at.Sub(n.stream.quietSince())
 	refused := r.lastAnswer() == Nacked
 	switch t.State {
 	case Pending:
