@@ -61,6 +61,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
 	{path: "pkg/bootstrap"},
+	{path: "pkg/inject"},
 	{path: "internal/kubetest"},
 	{path: "internal/...", may: []string{"pkg/...", "internal/..."}},
 	{path: "cmd/...", may: []string{"pkg/...", "internal/..."}},
