@@ -28,12 +28,10 @@ const (
 
 // Captured serves a listener that connections are led to by the kernel. Those
 // that carry HTTP are served by request, as HTTP serves its own, and so are
-// those made to the listener itself.
+// those made to the listener itself. Inbound connections go to where they were
+// going, this very host; others go to the cluster that their destination names.
 type Captured struct {
 	Config
-	// Inbound connections go to where they were going, this very host; others go
-	// to the cluster that their destination names.
-	Inbound bool
 	// Opaque ports are relayed without a look at the bytes; Skip ports also without the control plane.
 	Opaque, Skip map[uint16]bool
 	// RefuseUnknown refuses destinations that the control plane does not know;
