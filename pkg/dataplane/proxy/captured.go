@@ -136,17 +136,21 @@ func (c *Captured) carry(ctx context.Context, client *net.TCPConn, o opening, p 
 	if _, err := client.Write(o.greeting); err != nil {
 		return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 	}
-	received, sent, why := int64(0), int64(0), upstream.ResetBeforeHeaders
+	var (
+		received, sent int64
+		why            *upstream.Error
+	)
 	if _, err := o.up.Write(o.head); err == nil {
 		received, sent, why = relayConns(o.up.TCPConn, client, c.tcpIdle())
 	} else {
 		reset(client)
+		why = &upstream.Error{Reason: upstream.ResetBeforeHeaders, Err: err}
 	}
-	if why == upstream.ResetBeforeHeaders && len(o.greeting) > 0 {
-		why = upstream.ResetMidBody
+	if why != nil && why.Reason == upstream.ResetBeforeHeaders && len(o.greeting) > 0 {
+		why.Reason = upstream.ResetMidBody
 	}
 	p.BytesReceived, p.BytesSent = received+int64(len(o.head)), sent+int64(len(o.greeting))
-	return c.brokenBy(ctx, o.up.lease, o.up.hop(), why)
+	return brokenBy(ctx, o.up.lease, o.up.hop(), why)
 }
 
 // asHTTP tells whether requests are relayed one by one. HTTP/2 to an upstream
