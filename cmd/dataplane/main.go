@@ -50,6 +50,7 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 		Listens: listens, StateDir: c.StateDir, DrainTime: c.DrainTime,
 		Transparent: c.Transparent, OpaquePorts: append([]uint16{}, c.OpaquePorts...), SkipPorts: c.SkipPorts,
 		RefuseUnknown: c.UnknownDestinations == config.Refuse, Limits: limits(c.Limits),
+		FailFast: c.FailFast, FailFastInbound: c.FailFastInbound,
 		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
 		MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
 		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog,

@@ -106,6 +106,9 @@ type Dataplane struct {
 	DiscoveryMaxAge time.Duration
 	// DrainTime bounds how long in-flight work may take after SIGTERM.
 	DrainTime time.Duration
+	// FailFast is how long requests wait for a cluster without a usable endpoint, FailFastInbound
+	// for the application behind the proxy.
+	FailFast, FailFastInbound time.Duration
 	// MaxConnectionAge is about how old a client's HTTP connection gets (0: no limit), and
 	// MaxConnectionAgeGrace what is on it then gets to finish.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
@@ -133,6 +136,8 @@ func DefaultDataplane() Dataplane {
 		UnknownDestinations: Pass,
 		Limits:              defaultLimits(),
 
+		FailFast:              3 * time.Second,
+		FailFastInbound:       time.Second,
 		MaxConnectionAgeGrace: 30 * time.Second,
 		Log:                   Log{Level: "info", Format: "text"},
 	}
@@ -173,6 +178,8 @@ func dataplaneTable(c *Dataplane) *table {
 	duration(t, &c.ProbeInterval, "probe-interval", "the control plane's; after this long without a word from it, and 2s, ask again")
 	duration(t, &c.DiscoveryMaxAge, "discovery-max-age", "re-validate every subscription within this time")
 	duration(t, &c.DrainTime, "drain-time", "let in-flight work take this long after SIGTERM")
+	duration(t, &c.FailFast, "fail-fast", "fail requests to a service at once when it has had no usable endpoint for this long")
+	duration(t, &c.FailFastInbound, "fail-fast-inbound", "the same for requests to the application behind the proxy")
 	captureFields(t, c)
 	limitFields(t, &c.Limits)
 	optionalDuration(t, &c.MaxConnectionAge, "max-connection-age", "tell a client's HTTP connection to go at about this age (10% more or less); 0 is off")

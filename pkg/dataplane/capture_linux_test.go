@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,29 +39,34 @@ func greeter(t *testing.T, address string) string {
 	})
 }
 
+// tcpServer gives each connection to serve, and closes it then, or when the test ends.
 func tcpServer(t *testing.T, address string, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var (
+		wg   sync.WaitGroup
+		open sync.Map
+	)
+	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			open.Store(c, nil)
+			wg.Go(func() {
 				defer func() { _ = c.Close() }()
 				serve(c.(*net.TCPConn))
-			}()
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		<-done
+		open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+		wg.Wait()
 	})
 	return l.Addr().String()
 }
@@ -269,10 +275,12 @@ table inet mesh {
  chain prerouting {
   type filter hook prerouting priority mangle
   ip daddr 10.96.0.0/16 meta l4proto tcp tproxy ip to 127.0.0.1:15001 meta mark set 1 accept
+  ip6 daddr fd00:96::/64 meta l4proto tcp tproxy ip6 to [::1]:15001 meta mark set 1 accept
  }
  chain output {
   type route hook output priority mangle
   ip daddr 10.96.0.0/16 meta l4proto tcp meta mark set 1
+  ip6 daddr fd00:96::/64 meta l4proto tcp meta mark set 1
  }
 }`
 	if !inNamespace(t, rules) {
@@ -282,8 +290,15 @@ table inet mesh {
 	a, _ := backend(t, "a")
 	control.set(echo, a)
 	control.alias("10.96.0.1:80", echo)
-	r := start(t, addr, func(c *dataplane.Config) { c.OutboundAddress, c.Transparent = "127.0.0.1:15001", true })
-	if status, _, body := r.do(http.MethodGet, "http://10.96.0.1/", "x"); status != 200 || body != "a" {
-		t.Errorf("%d %q", status, body)
+	control.alias("[fd00:96::1]:80", echo)
+	const v4, v6 = "http://10.96.0.1/", "http://[fd00:96::1]/"
+	for at, urls := range map[string][]string{":15001": {v4, v6}, "127.0.0.1:15001": {v4}, "[::1]:15001": {v6}} {
+		r := start(t, addr, func(c *dataplane.Config) { c.OutboundAddress, c.Transparent = at, true })
+		for _, url := range urls {
+			if status, _, body := r.do(http.MethodGet, url, "x"); status != 200 || body != "a" {
+				t.Errorf("%s at %s: %d %q", url, at, status, body)
+			}
+		}
+		r.end()
 	}
 }

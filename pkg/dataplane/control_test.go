@@ -28,6 +28,8 @@ type control struct {
 	clusters map[string][]string
 	// aliases is the name of a cluster without endpoints → the cluster that it stands for.
 	aliases map[string]string
+	// marks is the name of a cluster → the keys that are true in its metadata.
+	marks   map[string][]string
 	version int
 	changed chan struct{}
 }
@@ -140,7 +142,11 @@ func (c *control) response(typ mesh.Type, ask map[string]bool, nonce int) *disco
 			r.RemovedResources = append(r.RemovedResources, name)
 			continue
 		}
-		var m proto.Message = cluster(name)
+		own := cluster(name)
+		for _, key := range c.marks[name] {
+			own.Metadata = metadata(key, structpb.NewBoolValue(true))
+		}
+		var m proto.Message = own
 		if isAlias {
 			m = aliasCluster(name, alias)
 		}
@@ -196,8 +202,20 @@ func aliasCluster(name, of string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name: name, ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name},
-		Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"freshmesh.dev": {Fields: map[string]*structpb.Value{
-			"alias": structpb.NewStringValue(of),
-		}}}},
+		Metadata:       metadata(mesh.AliasKey, structpb.NewStringValue(of)),
 	}
+}
+
+// mark makes a key true in the metadata of a cluster, as an annotation does.
+func (c *control) mark(name, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.marks == nil {
+		c.marks = map[string][]string{}
+	}
+	c.marks[name] = append(c.marks[name], key)
+}
+
+func metadata(key string, v *structpb.Value) *corev3.Metadata {
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"freshmesh.dev": {Fields: map[string]*structpb.Value{key: v}}}}
 }

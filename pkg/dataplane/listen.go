@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -47,7 +46,7 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 		return nil
 	}
 	p.inbound = endpoints.New(endpoints.Config{
-		Reporter: proxy.Quiet{}, FailFast: cmp.Or(p.cfg.FailFastInbound, endpoints.DefaultFailFastInbound), Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
+		Reporter: proxy.Quiet{}, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)

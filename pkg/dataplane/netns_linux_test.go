@@ -24,6 +24,8 @@ func inNamespace(t *testing.T, rules string) bool {
 			{"ip", "-6", "route", "add", "fd00:96::/64", "dev", "lo"},
 			{"ip", "rule", "add", "fwmark", "1", "lookup", "100"},
 			{"ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "100"},
+			{"ip", "-6", "rule", "add", "fwmark", "1", "lookup", "100"},
+			{"ip", "-6", "route", "add", "local", "::/0", "dev", "lo", "table", "100"},
 		} {
 			command(t, "", c...)
 		}
@@ -35,7 +37,7 @@ func inNamespace(t *testing.T, rules string) bool {
 			t.Logf("install nftables: %v\n%s", err, out)
 		}
 	}
-	self := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=60s")
+	self := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=120s")
 	self.Env = append(os.Environ(), insideNamespace+"="+t.Name())
 	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {

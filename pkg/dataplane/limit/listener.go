@@ -36,8 +36,7 @@ const (
 )
 
 // Listen gives a listener whose connections count. One over the limit is closed
-// at once, with a reset, so that its client knows. Each connection gets
-// keepalive and, on Linux, TCP_USER_TIMEOUT, so that a dead peer is noticed.
+// at once, with a reset, so that its client knows. Each connection is watched for a dead peer.
 func Listen(l net.Listener, c *Connections) net.Listener {
 	return &listener{Listener: l, shared: c, closed: make(chan struct{})}
 }
@@ -100,7 +99,7 @@ func (l *listener) admit(c net.Conn) net.Conn {
 		_ = tcp.Close()
 		return nil
 	}
-	Watch(tcp)
+	upstream.Watch(tcp)
 	return &conn{TCPConn: tcp, leave: sync.OnceFunc(func() { l.shared.open.Add(-1) })}
 }
 

@@ -28,12 +28,10 @@ const (
 
 // Captured serves a listener that connections are led to by the kernel. Those
 // that carry HTTP are served by request, as HTTP serves its own, and so are
-// those made to the listener itself.
+// those made to the listener itself. Inbound connections go to where they were
+// going, this very host; others go to the cluster that their destination names.
 type Captured struct {
 	Config
-	// Inbound connections go to where they were going, this very host; others go
-	// to the cluster that their destination names.
-	Inbound bool
 	// Opaque ports are relayed without a look at the bytes; Skip ports also without the control plane.
 	Opaque, Skip map[uint16]bool
 	// RefuseUnknown refuses destinations that the control plane does not know;
@@ -138,17 +136,21 @@ func (c *Captured) carry(ctx context.Context, client *net.TCPConn, o opening, p 
 	if _, err := client.Write(o.greeting); err != nil {
 		return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 	}
-	received, sent, why := int64(0), int64(0), upstream.ResetBeforeHeaders
+	var (
+		received, sent int64
+		why            *upstream.Error
+	)
 	if _, err := o.up.Write(o.head); err == nil {
 		received, sent, why = relayConns(o.up.TCPConn, client, c.tcpIdle())
 	} else {
 		reset(client)
+		why = &upstream.Error{Reason: upstream.ResetBeforeHeaders, Err: err}
 	}
-	if why == upstream.ResetBeforeHeaders && len(o.greeting) > 0 {
-		why = upstream.ResetMidBody
+	if why != nil && why.Reason == upstream.ResetBeforeHeaders && len(o.greeting) > 0 {
+		why.Reason = upstream.ResetMidBody
 	}
 	p.BytesReceived, p.BytesSent = received+int64(len(o.head)), sent+int64(len(o.greeting))
-	return c.brokenBy(ctx, o.up.lease, o.up.hop(), why)
+	return brokenBy(ctx, o.up.lease, o.up.hop(), why)
 }
 
 // asHTTP tells whether requests are relayed one by one. HTTP/2 to an upstream

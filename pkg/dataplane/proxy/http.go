@@ -29,9 +29,11 @@ type Config struct {
 	Discovery Discovery
 	Endpoints *endpoints.Set
 	Names     Names
-	Metrics   *Metrics
-	Tracker   *Tracker
-	Logger    hclog.Logger
+	// Inbound traffic is for the application behind the proxy; its requests wait less long for it.
+	Inbound bool
+	Metrics *Metrics
+	Tracker *Tracker
+	Logger  hclog.Logger
 	// AccessLog may be nil.
 	AccessLog *AccessLog
 	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.

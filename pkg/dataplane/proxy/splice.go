@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,14 +22,14 @@ const spliceChunk = 256 << 10
 // a half-close, an error ends both at once, and it gives the same and IdleTimeout.
 // A side that does not read holds the other one up: nothing is kept in between
 // but what the kernel does.
-func relayConns(up, client *net.TCPConn, idle time.Duration) (toUp, toClient int64, why upstream.Reason) {
+func relayConns(up, client *net.TCPConn, idle time.Duration) (toUp, toClient int64, why *upstream.Error) {
 	s := &session{breakage: breakage{client: client}, idle: idle}
 	s.moved.Store(time.Now().UnixNano())
 	var wg sync.WaitGroup
 	wg.Go(func() { toUp = s.pump(up, client) })
 	toClient = s.pump(client, up)
 	wg.Wait()
-	return toUp, toClient, s.reason(toClient)
+	return toUp, toClient, s.why(toClient)
 }
 
 // session is one pair of connections.
@@ -58,7 +59,7 @@ func (s *session) pump(dst, src *net.TCPConn) (done int64) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.moved.Load() > last.UnixNano()) && !writing(err):
 		default:
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				s.once.Do(func() { s.expired = true })
+				s.once.Do(func() { s.expired, s.err = true, fmt.Errorf("nothing moved for %s", s.idle) })
 			}
 			s.ended(dst, src, err)
 			return done

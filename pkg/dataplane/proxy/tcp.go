@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -106,9 +105,9 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 	}
 	defer up.close()
 	defer func() { _ = client.Close() }()
-	var why upstream.Reason
+	var why *upstream.Error
 	p.BytesReceived, p.BytesSent, why = relayConns(up.TCPConn, client, t.tcpIdle())
-	return t.brokenBy(ctx, up.lease, up.hop(), why)
+	return brokenBy(ctx, up.lease, up.hop(), why)
 }
 
 // open connects to the cluster.
@@ -137,22 +136,21 @@ func (c Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
 // brokenBy tells why an established connection broke off; nil when it ended in
 // order. Where we ended it ourselves, why says nothing, and the reason is ours.
 // The lease is nil where no cluster leads to hop.
-func (c Config) brokenBy(ctx context.Context, lease *endpoints.Lease, hop netip.AddrPort, why upstream.Reason) error {
+func brokenBy(ctx context.Context, lease *endpoints.Lease, hop netip.AddrPort, why *upstream.Error) error {
 	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
 		return &upstream.Error{Reason: cause.Reason, NextHop: hop, Err: cause.Err}
 	}
 	if lease != nil && lease.Overdue() {
 		return overdue(lease)
 	}
-	switch why { //nolint:exhaustive // what a relay finds
-	case upstream.None:
+	if why == nil {
 		return nil
-	case upstream.ClientGone:
-		return &upstream.Error{Reason: why, Err: errors.New("the client's connection broke off")}
-	case upstream.IdleTimeout:
-		return &upstream.Error{Reason: why, NextHop: hop, Err: fmt.Errorf("nothing moved for %s", c.tcpIdle())}
 	}
-	return &upstream.Error{Reason: why, NextHop: hop, Err: errors.New("the endpoint reset the connection")}
+	e := *why
+	if e.Reason != upstream.ClientGone {
+		e.NextHop = hop
+	}
+	return &e
 }
 
 func overdue(lease *endpoints.Lease) *upstream.Error {

@@ -23,7 +23,7 @@ import (
 func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc, note func(mesh.EndpointKey, upstream.Reason, time.Duration)) (*upstream.Raw, *endpoints.Lease, error) {
 	var tried []mesh.EndpointKey
 	for dials := 1; ; dials++ {
-		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Cancel: cancel})
+		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Inbound: c.Inbound, Cancel: cancel})
 		if errors.Is(err, endpoints.ErrAllTried) {
 			tried = nil
 			dials--
@@ -58,9 +58,9 @@ type halfCloser interface {
 
 // splice copies both ways until both directions have ended. An end of stream
 // passes on as a half-close; an error ends both at once. It gives the bytes
-// that each side received, and why the tunnel broke off: None, ClientGone, or
-// the upstream's reset, by whether it had sent anything.
-func splice(up, client halfCloser) (toUp, toClient int64, why upstream.Reason) {
+// that each side received, and why the tunnel broke off, nil where it did not:
+// ClientGone, or the upstream's reset, by whether it had sent anything.
+func splice(up, client halfCloser) (toUp, toClient int64, why *upstream.Error) {
 	var (
 		wg    sync.WaitGroup
 		first = breakage{client: client}
@@ -68,7 +68,7 @@ func splice(up, client halfCloser) (toUp, toClient int64, why upstream.Reason) {
 	wg.Go(func() { toUp = first.pump(up, client) })
 	toClient = first.pump(client, up)
 	wg.Wait()
-	return toUp, toClient, first.reason(toClient)
+	return toUp, toClient, first.why(toClient)
 }
 
 // breakage is the first of what went wrong with a tunnel: what follows is our own doing.
@@ -78,6 +78,8 @@ type breakage struct {
 	// side broke, nil for none; expired: neither did, but nothing moved. Both are set once.
 	side    halfCloser
 	expired bool
+	// err is what was met; set with them.
+	err error
 	// over is set before anything is reset.
 	over atomic.Bool
 	// toldUp and toldClient: this side was told of the other's end.
@@ -91,18 +93,20 @@ func (f *breakage) told(side halfCloser) *atomic.Bool {
 	return &f.toldUp
 }
 
-func (f *breakage) reason(toClient int64) upstream.Reason {
+// why is what the tunnel broke off for, without an endpoint; nil when it ended in order.
+func (f *breakage) why(toClient int64) *upstream.Error {
+	e := &upstream.Error{Reason: upstream.ResetMidBody, Err: f.err}
 	switch {
 	case f.expired:
-		return upstream.IdleTimeout
+		e.Reason = upstream.IdleTimeout
 	case f.side == nil:
-		return upstream.None
+		return nil
 	case f.side == f.client:
-		return upstream.ClientGone
+		e.Reason = upstream.ClientGone
 	case toClient == 0:
-		return upstream.ResetBeforeHeaders
+		e.Reason = upstream.ResetBeforeHeaders
 	}
-	return upstream.ResetMidBody
+	return e
 }
 
 func (f *breakage) pump(dst, src halfCloser) int64 {
@@ -117,10 +121,10 @@ func (f *breakage) ended(dst, src halfCloser, err error) {
 		// A reset is reported once. The other direction, which writes there, had
 		// the error, and to this one it looks like an end.
 		err = syscall.ECONNRESET
-		f.once.Do(func() { f.side = src })
+		f.once.Do(func() { f.side, f.err = src, err })
 	}
 	if err != nil {
-		f.once.Do(func() { f.side = brokenOf(dst, src, err) })
+		f.once.Do(func() { f.side, f.err = brokenOf(dst, src, err), err })
 		f.over.Store(true)
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
@@ -170,8 +174,8 @@ func (x *exchange) guard(c io.Closer) func() bool {
 }
 
 // established notes why a tunnel broke off, if it did.
-func (x *exchange) established(lease *endpoints.Lease, why upstream.Reason) {
-	if e := x.brokenBy(x.over, lease, lease.Key.Address, why); e != nil {
+func (x *exchange) established(lease *endpoints.Lease, why *upstream.Error) {
+	if e := brokenBy(x.over, lease, lease.Key.Address, why); e != nil {
 		x.failed(asError(e))
 	}
 }
@@ -190,7 +194,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		var why upstream.Reason
+		var why *upstream.Error
 		x.received, x.sent, why = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
 		x.established(lease, why)
 		return nil
@@ -201,7 +205,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
-	var why upstream.Reason
+	var why *upstream.Error
 	x.received, x.sent, why = splice(raw.TCPConn, client)
 	x.established(lease, why)
 	return nil
@@ -226,7 +230,7 @@ func (s *h2Stream) CloseWrite() error { return nil }
 
 // spliceStream copies both ways until the upstream has ended. The client must
 // be told then, and only the handler's return tells it.
-func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why upstream.Reason) {
+func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why *upstream.Error) {
 	var (
 		wg    sync.WaitGroup
 		first = breakage{client: client}
@@ -237,7 +241,7 @@ func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why up
 	first.once.Do(func() {})
 	_ = client.Close()
 	wg.Wait()
-	return toUp, toClient, first.reason(toClient)
+	return toUp, toClient, first.why(toClient)
 }
 
 // hijack takes the client's connection over and writes head to it.
@@ -305,11 +309,11 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 	if !ok {
 		upHalf = upgraded{up}
 	}
-	var why upstream.Reason
+	var why *upstream.Error
 	x.received, x.sent, why = splice(upHalf, client)
-	if why == upstream.ResetBeforeHeaders {
+	if why != nil && why.Reason == upstream.ResetBeforeHeaders {
 		// The change of protocols was an answer.
-		why = upstream.ResetMidBody
+		why.Reason = upstream.ResetMidBody
 	}
 	x.established(lease, why)
 	return nil

@@ -139,7 +139,9 @@ func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, dialError(ctx, p.cfg.Address, err)
 	}
-	return c.(*net.TCPConn), nil
+	tcp := c.(*net.TCPConn)
+	Watch(tcp)
+	return tcp, nil
 }
 
 // Probe dials and closes: it tells whether the endpoint accepts connections.

@@ -1,4 +1,4 @@
-package limit
+package upstream
 
 import (
 	"net"
@@ -14,8 +14,9 @@ const (
 	keepAliveCount    = 3
 )
 
-// Watch makes the kernel end c with an error when its peer is dead. It is best
-// effort: a socket without these options works too.
+// Watch makes the kernel end c with an error when its peer is dead: by keepalive
+// and, on Linux, TCP_USER_TIMEOUT. Every connection has it, the clients' and the
+// endpoints'. It is best effort: a socket without these options works too.
 func Watch(c *net.TCPConn) {
 	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount})
 	setUserTimeout(c, userTimeout)

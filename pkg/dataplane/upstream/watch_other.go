@@ -1,6 +1,6 @@
 //go:build !linux
 
-package limit
+package upstream
 
 import (
 	"net"
