@@ -84,8 +84,8 @@ func parameters() []row {
 		{"breaker on retries, at least", l.Retries, "`circuit_breakers`, `max-retries`", envoy},
 		{"… and so much of the active requests", percent(l.RetryPercent), "`retry_budget`", envoy + " of a budget"},
 
-		{"fail-fast, outbound", DefaultFailFast, nobody, "linkerd"},
-		{"fail-fast, inbound", DefaultFailFastInbound, nobody, "linkerd"},
+		{"fail-fast, outbound", DefaultFailFast, "`--fail-fast`", "linkerd"},
+		{"fail-fast, inbound", DefaultFailFastInbound, "`--fail-fast-inbound`", "linkerd"},
 		{"trials go on after the last request for", interestTime, nobody, own},
 		{"discovery is asked again at most every", distrustEvery, nobody, own},
 	}

@@ -25,6 +25,8 @@ type Lease struct {
 	began    time.Time
 	sent     time.Time
 	answered bool
+	// well: the answer began well, and counts as good once it has ended without a break.
+	well bool
 
 	request Request
 	// trial: the verdict on the endpoint waits for this request. seq is the
@@ -78,8 +80,10 @@ func (l *Lease) Answered(ok bool) {
 // Response says that a response with this status and header has come, after
 // Connected. 502, 503 and 504 count as slow, every 5xx against the endpoint;
 // a gRPC status in the header counts as the HTTP status that fits it, one that
-// is still to come is left to Trailers. Retry-After (RFC 9110 section 10.2.3)
-// and grpc-retry-pushback-ms (gRFC A6) are honoured.
+// is still to come is left to Trailers. An answer that begins well counts when
+// it has ended well: at the end of the lease, unless BrokenOff was called. For a
+// trial its beginning must do, as a stream may never end. Retry-After
+// (RFC 9110 section 10.2.3) and grpc-retry-pushback-ms (gRFC A6) are honoured.
 func (l *Lease) Response(status int, header http.Header) {
 	code, isGRPC := grpcStatus(header)
 	if isGRPC {
@@ -94,7 +98,20 @@ func (l *Lease) Response(status int, header http.Header) {
 		l.verdict(answerGood)
 		return
 	}
-	l.note(answerOf(status))
+	if e := answerOf(status); e != answerGood {
+		l.note(e)
+		return
+	}
+	l.verdict(answerGood)
+	l.well = true
+}
+
+// BrokenOff says that the answer broke off after its headers, by the endpoint's
+// doing, after Response: it counts as a reset, and the endpoint is dialled as by Broken.
+func (l *Lease) BrokenOff() {
+	l.well = false
+	l.note(localBad)
+	l.Cluster.suspect(l.endpoint)
 }
 
 // Trailers says what a gRPC response ended with, after Response; nothing of it
@@ -145,6 +162,9 @@ func (l *Lease) End(ok bool) {
 	if !l.answered && !l.sent.IsZero() {
 		now := time.Now()
 		l.endpoint.load.Outlast(now, l.took(l.sent, now))
+	}
+	if l.well {
+		l.note(answerGood)
 	}
 	l.release()
 	if ok {

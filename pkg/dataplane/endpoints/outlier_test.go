@@ -226,6 +226,33 @@ func TestSuccessRateSimulation(t *testing.T) {
 	})
 }
 
+// An answer that breaks off in its body is no good answer: in a row they eject,
+// for answers of HTTP as for gRPC, and none of it is forgotten for the headers that came first.
+func TestBrokenOffAnswersCount(t *testing.T) {
+	for _, content := range []string{"text/plain", "application/grpc"} {
+		t.Run(content, func(t *testing.T) {
+			in(t, func(w *world) {
+				c := w.outliers(2)
+				for range 20 {
+					l, err := c.Acquire(w.t.Context(), endpoints.Request{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					l.Connected()
+					l.Response(200, http.Header{"Content-Type": {content}})
+					if l.Key.Address.String() == a {
+						l.BrokenOff()
+					}
+					l.End(l.Key.Address.String() != a)
+				}
+				if st := w.state(1); !st.Doubted || st.Reason != "consecutive_5xx" || w.state(2).Ejected {
+					t.Errorf("%+v %+v", st, w.state(2))
+				}
+			})
+		})
+	}
+}
+
 func TestGRPCStatusCounts(t *testing.T) {
 	in(t, func(w *world) {
 		c := w.outliers(2)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -122,4 +123,20 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	if clean > 0 {
 		t.Errorf("%d of %d resets looked like a clean end", clean, n)
 	}
+}
+
+// An endpoint whose answers break off in their bodies is ejected like one that answers badly.
+func TestBrokenOffAnswersEject(t *testing.T) {
+	r := newRig(t)
+	o := discovery.DefaultOutlier
+	r.put2(false, func(c *discovery.Cluster) { c.Outlier = &o }, hungUp(t, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"))
+	for range o.Consecutive5xx {
+		if got := r.ask(t.Context(), false, echo); got.status != http.StatusOK || !got.brokenOff {
+			t.Fatalf("%+v", got)
+		}
+	}
+	eventually(t, "ejected", func() bool {
+		e := r.set.Status()[0].Endpoints[0]
+		return e.Doubted && e.Reason == "consecutive_5xx"
+	})
 }

@@ -198,7 +198,9 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	var err error
 	if x.sent, err = copyBody(x.w, resp, x.r.Method); err != nil {
 		e := x.brokenOff(ctx, err, lease)
-		ok = notTheirs(e.Reason)
+		if ok = notTheirs(e.Reason); !ok {
+			lease.BrokenOff()
+		}
 		x.abort(e)
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +75,25 @@ func TestOutcomesAreComplete(t *testing.T) {
 		seen[o.reason] = true
 		if o.layer == "" || o.status == 0 || o.grpc == 0 || o.proxyError == "" || o.meaning == "" || o.advice == "" {
 			t.Errorf("%s: something is missing: %+v", o.reason, o)
+		}
+	}
+}
+
+// Each limit that docs/dataplane.md lists has a reason of the table, or none at all.
+func TestLimitsPage(t *testing.T) {
+	b, err := os.ReadFile("../../../docs/dataplane.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(b), "<!-- limits: tested against the code -->")
+	table, _, ok := strings.Cut(table, "<!-- end of limits -->")
+	rows := regexp.MustCompile("(?m)^\\| `--.* \\| (`([a-z_]+)`|–.*) \\|$").FindAllStringSubmatch(table, -1)
+	if !ok || len(rows) == 0 {
+		t.Fatal("docs/dataplane.md has no table of limits")
+	}
+	for _, m := range rows {
+		if m[2] != "" && !slices.Contains(Reasons(), Reason(m[2])) {
+			t.Errorf("there is no reason %s", m[2])
 		}
 	}
 }

@@ -58,7 +58,7 @@ var outcomes = []outcome{
 	},
 	{
 		ClientGone, Client, statusClientGone, codes.Canceled, "http_request_error",
-		"The client went away before the answer.", "Look at the client's timeouts; a slow upstream shows as this where they are short.",
+		"The client went away before the answer, or broke an opaque connection off.", "Look at the client's timeouts; a slow upstream shows as this where they are short.",
 	},
 	{
 		Overload, Self, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
@@ -174,11 +174,11 @@ var outcomes = []outcome{
 	},
 	{
 		ResetBeforeHeaders, Peer, http.StatusBadGateway, codes.Unavailable, "connection_terminated",
-		"The connection broke after the request was sent and before the answer.", "The process crashed or was killed; the request may have been worked on.",
+		"The connection broke after the request was sent and before the answer; for an opaque one, before the endpoint had sent anything.", "The process crashed or was killed; the request may have been worked on.",
 	},
 	{
 		ResetMidBody, Peer, http.StatusBadGateway, codes.Unavailable, "http_response_incomplete",
-		"The connection broke within the answer; the client's ends abnormally too.", "As reset_before_headers.",
+		"The connection broke within the answer, or an opaque one after the endpoint had sent something; the client's ends abnormally too.", "As reset_before_headers.",
 	},
 	{
 		ProtocolError, Peer, http.StatusBadGateway, codes.Internal, "http_protocol_error",
