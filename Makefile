@@ -4,6 +4,7 @@ GO          ?= go
 PACKAGES    ?= ./...
 COUNT       ?= 10
 FUZZTIME    ?= 30s
+CHAOS       ?= 30m
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/freshmesh/freshmesh/internal/version.linked=$(VERSION)
 TOOL        := $(GO) tool -modfile=tools/go.mod
@@ -15,7 +16,7 @@ RACE        := $(if $(shell command -v "$$($(GO) env CC)" 2>/dev/null),-race)
 NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults soak mutants
+.PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults soak soak-chaos mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,9 +66,12 @@ test: ## run every test, with the race detector where there is a C compiler
 
 HISTORIES   ?= 10000
 AGE         ?= 720h
-soak: ## HISTORIES random histories against the oracle, and AGE of a mesh's life; more than an hour
+soak: soak-chaos ## CHAOS of random faults, HISTORIES random histories against the oracle, and AGE of a mesh's life; hours
 	$(GO) test ./test/model -run TestHistories -count 1 -v -timeout 0 -histories $(HISTORIES)
 	$(GO) test ./test/age -run TestAge -count 1 -v -timeout 0 -age $(AGE)
+
+soak-chaos: ## CHAOS of random faults, every failed request judged by its reason
+	$(GO) test ./test/chaos -run TestChaos -count 1 -v -timeout 0 -chaos $(CHAOS) -seed 0
 
 mutants: ## put deliberate defects into the code, one by one: the tests must find each
 	$(GO) run ./test/mutants

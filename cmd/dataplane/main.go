@@ -40,14 +40,16 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	listens := make([]dataplane.Listen, 0, len(c.Listen))
 	for _, l := range c.Listen {
-		listens = append(listens, dataplane.Listen{Address: l.Address, Cluster: l.Cluster, HTTP: l.Protocol == config.HTTP})
+		listens = append(listens, dataplane.Listen{Address: l.Address, Cluster: l.Cluster, HTTP: l.Protocol == config.HTTP, ProxyHeader: l.ProxyHeader})
 	}
 	proxy, err := dataplane.New(dataplane.Config{
 		NodeID: mesh.NodeID(c.NodeID), XDSAddresses: c.XDSAddresses,
 		Namespace: c.Namespace, ClusterDomain: c.ClusterDomain,
 		Pod: c.Pod, KubernetesNode: c.NodeName, Region: c.Region, Zone: c.Zone, Version: version.String(),
-		OutboundAddress: c.OutboundAddress, AdminAddress: c.AdminAddress, HealthAddress: c.HealthAddress,
+		OutboundAddress: c.OutboundAddress, InboundAddress: c.InboundAddress, AdminAddress: c.AdminAddress, HealthAddress: c.HealthAddress,
 		Listens: listens, StateDir: c.StateDir, DrainTime: c.DrainTime,
+		Transparent: c.Transparent, OpaquePorts: append([]uint16{}, c.OpaquePorts...), SkipPorts: c.SkipPorts,
+		RefuseUnknown: c.UnknownDestinations == config.Refuse, Limits: limits(c.Limits),
 		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
 		MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
 		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog,
@@ -57,4 +59,11 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 		return err
 	}
 	return proxy.Run(ctx)
+}
+
+func limits(l config.Limits) dataplane.Limits {
+	return dataplane.Limits{
+		Connections: l.Connections, HeaderBytes: l.HeaderBytes, HeaderCount: l.HeaderCount,
+		HeaderTime: l.HeaderTime, BodyIdle: l.BodyIdle, WriteIdle: l.WriteIdle, TCPIdle: l.TCPIdle, Memory: l.MemoryBytes,
+	}
 }

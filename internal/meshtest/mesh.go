@@ -113,7 +113,9 @@ func (c *Control) Metric(t testing.TB, series string) float64 {
 type Proxy struct {
 	// Outbound and Admin are its addresses; Health is "" unless its configuration asks for one.
 	Outbound, Admin, Health string
-	Log                     *Log
+	// Listens are the addresses that lead to one cluster, by its name.
+	Listens map[string]string
+	Log     *Log
 }
 
 // StartProxy runs a data plane until the test ends. edit may change its configuration.
@@ -151,7 +153,7 @@ func RunProxy(ctx context.Context, t testing.TB, xdsAddress string, edit func(*d
 	go func() { done <- proxy.Run(ctx) }()
 	t.Cleanup(func() { dump(t, "data plane", log) })
 	at := proxy.Addresses()
-	return &Proxy{Outbound: at["outbound"], Admin: at["admin"], Health: at["health"], Log: log}, done
+	return &Proxy{Outbound: at["outbound"], Admin: at["admin"], Health: at["health"], Listens: at, Log: log}, done
 }
 
 // Manifests is a directory of Kubernetes YAML for one mesh.

@@ -98,7 +98,7 @@ func TestAListIsReplacedWhole(t *testing.T) {
 	if diff := cmp.Diff([]string{"one:1", "two:2"}, c.XDSAddresses); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
-	listens := []Listen{{"127.0.0.1:1", "a", TCP}, {"127.0.0.1:2", "b", HTTP}}
+	listens := []Listen{{Address: "127.0.0.1:1", Cluster: "a", Protocol: TCP}, {Address: "127.0.0.1:2", Cluster: "b", Protocol: HTTP}}
 	if diff := cmp.Diff(listens, c.Listen); diff != "" {
 		t.Errorf("listen (-want +got):\n%s", diff)
 	}
@@ -106,7 +106,7 @@ func TestAListIsReplacedWhole(t *testing.T) {
 	if diff := cmp.Diff([]string{"three:3", "four:4"}, c.XDSAddresses); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
-	listens = []Listen{{"127.0.0.1:3", "c", TCP}, {"127.0.0.1:4", "d", TCP}}
+	listens = []Listen{{Address: "127.0.0.1:3", Cluster: "c", Protocol: TCP}, {Address: "127.0.0.1:4", Cluster: "d", Protocol: TCP}}
 	if diff := cmp.Diff(listens, c.Listen); diff != "" {
 		t.Errorf("listen (-want +got):\n%s", diff)
 	}
@@ -232,7 +232,7 @@ func TestActionsAndWarnings(t *testing.T) {
 		t.Errorf("static resources: %q, %v", result.Warnings, err)
 	}
 	_, result, err = LoadDataplane([]string{"--node-id=a", "--inbound-address=:15006"}, environment(nil))
-	if err != nil || !cmp.Equal(result.Warnings, []string{"--inbound-address: inbound traffic is not served yet"}) {
+	if err != nil || len(result.Warnings) > 0 {
 		t.Errorf("inbound: %q, %v", result.Warnings, err)
 	}
 	if _, _, err := LoadServer([]string{"--check-config", "--ack-timeout=x"}, inCluster(nil)); err == nil {
@@ -254,9 +254,9 @@ func TestDataplane(t *testing.T) {
 		{"server by IPv6", []string{"--node-id=a", "--xds-address=[::1]:18000"}, ""},
 		{"server without host", []string{"--node-id=a", "--xds-address=:18000"}, `--xds-address: ":18000": "" is neither an IP address nor a host name`},
 		{"server at port 0", []string{"--node-id=a", "--xds-address=a:0"}, `--xds-address: "a:0": port "0" is not a number from 1 to 65535`},
-		{"listen without cluster", []string{"--node-id=a", "--listen=:1"}, `--listen: ":1": names no cluster (the form is ADDRESS=CLUSTER[,tcp|http])`},
-		{"listen with an empty cluster", []string{"--node-id=a", "--listen=:1=,tcp"}, `--listen: ":1=,tcp": names no cluster (the form is ADDRESS=CLUSTER[,tcp|http])`},
-		{"listen by udp", []string{"--node-id=a", "--listen=:1=b,udp"}, `--listen: ":1=b,udp": protocol "udp" is neither tcp nor http (the form is ADDRESS=CLUSTER[,tcp|http])`},
+		{"listen without cluster", []string{"--node-id=a", "--listen=:1"}, `--listen: ":1": names no cluster (the form is ADDRESS=CLUSTER[,tcp|http][,proxy])`},
+		{"listen with an empty cluster", []string{"--node-id=a", "--listen=:1=,tcp"}, `--listen: ":1=,tcp": names no cluster (the form is ADDRESS=CLUSTER[,tcp|http][,proxy])`},
+		{"listen by udp", []string{"--node-id=a", "--listen=:1=b,udp"}, `--listen: ":1=b,udp": protocol "udp" is neither tcp nor http (the form is ADDRESS=CLUSTER[,tcp|http][,proxy])`},
 		{"listen on no address", []string{"--node-id=a", "--listen=x=b"}, `--listen: "x" is not an address such as 127.0.0.1:15000 or :15000`},
 		{"one address twice", []string{"--node-id=a", "--listen=127.0.0.1:15001=b"}, "--outbound-address and --listen 127.0.0.1:15001=b,tcp: both want 127.0.0.1:15001"},
 		{"port 0 twice", []string{"--node-id=a", "--listen=127.0.0.1:0=b", "--listen=127.0.0.1:0=c"}, ""},

@@ -24,17 +24,23 @@ type Listen struct {
 	// Cluster is a cluster's name, such as echo.default.svc.cluster.local:9000.
 	Cluster  string
 	Protocol Protocol
+	// ProxyHeader: connections begin with a PROXY header, version 2. Only for TCP.
+	ProxyHeader bool
 }
 
-// String gives ADDRESS=CLUSTER,PROTOCOL, which parses to the same Listen.
+// String gives ADDRESS=CLUSTER,PROTOCOL[,proxy], which parses to the same Listen.
 func (l Listen) String() string {
-	return l.Address + "=" + l.Cluster + "," + string(l.Protocol)
+	text := l.Address + "=" + l.Cluster + "," + string(l.Protocol)
+	if l.ProxyHeader {
+		text += ",proxy"
+	}
+	return text
 }
 
-// parseListen takes ADDRESS=CLUSTER[,tcp|http]; tcp is the default.
+// parseListen takes ADDRESS=CLUSTER[,tcp|http[,proxy]]; tcp is the default.
 func parseListen(s string) (Listen, error) {
 	form := func(reason string) (Listen, error) {
-		return Listen{}, fmt.Errorf("%q: %s (the form is ADDRESS=CLUSTER[,tcp|http])", s, reason)
+		return Listen{}, fmt.Errorf("%q: %s (the form is ADDRESS=CLUSTER[,tcp|http][,proxy])", s, reason)
 	}
 	if err := printable(s); err != nil {
 		return Listen{}, err
@@ -46,6 +52,10 @@ func parseListen(s string) (Listen, error) {
 	cluster, protocol, given := strings.Cut(rest, ",")
 	l := Listen{Address: address, Cluster: cluster, Protocol: TCP}
 	if given {
+		if protocol == "proxy" {
+			protocol = "tcp,proxy"
+		}
+		protocol, l.ProxyHeader = strings.CutSuffix(protocol, ",proxy")
 		l.Protocol = Protocol(protocol)
 	}
 	if cluster == "" {
@@ -53,6 +63,9 @@ func parseListen(s string) (Listen, error) {
 	}
 	if l.Protocol != TCP && l.Protocol != HTTP {
 		return form(fmt.Sprintf("protocol %q is neither tcp nor http", protocol))
+	}
+	if l.ProxyHeader && l.Protocol != TCP {
+		return form("proxy is only for tcp")
 	}
 	if err := listenAddress(address); err != nil {
 		return Listen{}, err
@@ -69,8 +82,14 @@ type Dataplane struct {
 	// AdminAddress and OutboundAddress are for net.Listen.
 	AdminAddress    string
 	OutboundAddress string
-	// InboundAddress is "" for off. Not served yet.
+	// InboundAddress is "" for off.
 	InboundAddress string
+	// Transparent makes the outbound and the inbound listener fit for TPROXY.
+	Transparent bool
+	// OpaquePorts and SkipPorts are destination ports; see package proxy.
+	OpaquePorts, SkipPorts []uint16
+	UnknownDestinations    UnknownDestinations
+	Limits                 Limits
 	// HealthAddress is "" for off.
 	HealthAddress string
 	Listen        []Listen
@@ -110,6 +129,10 @@ func DefaultDataplane() Dataplane {
 		DiscoveryMaxAge: 5 * time.Minute,
 		DrainTime:       30 * time.Second,
 
+		OpaquePorts:         []uint16{25, 587, 3306, 4444, 5432, 6379, 9300, 11211},
+		UnknownDestinations: Pass,
+		Limits:              defaultLimits(),
+
 		MaxConnectionAgeGrace: 30 * time.Second,
 		Log:                   Log{Level: "info", Format: "text"},
 	}
@@ -126,9 +149,6 @@ func LoadDataplane(args []string, lookupEnv func(string) (string, bool)) (Datapl
 	c := DefaultDataplane()
 	t := dataplaneTable(&c)
 	result, err := t.load(args, lookupEnv)
-	if c.InboundAddress != "" {
-		result.Warnings = append(result.Warnings, t.field("inbound-address").where()+": inbound traffic is not served yet")
-	}
 	return c, result, err
 }
 
@@ -139,9 +159,9 @@ func dataplaneTable(c *Dataplane) *table {
 		commasAndSpaces, dialAddress, func(s string) string { return s })
 	text(t, &c.AdminAddress, "admin-address", "address", "serve the admin side (HTTP) here", listenAddress)
 	text(t, &c.OutboundAddress, "outbound-address", "address", "take outbound requests here, and pick the cluster by authority", listenAddress)
-	text(t, &c.InboundAddress, "inbound-address", "address", "take inbound traffic here; empty is off (not served yet)", optional(listenAddress))
+	text(t, &c.InboundAddress, "inbound-address", "address", "take captured inbound connections here; empty is off", optional(listenAddress))
 	text(t, &c.HealthAddress, "health-address", "address", "serve /ready and /drain for kubelet here; empty is off", optional(listenAddress))
-	list(t, &c.Listen, "listen", "ADDRESS=CLUSTER[,tcp|http]", "take traffic for one cluster here (repeatable)",
+	list(t, &c.Listen, "listen", "ADDRESS=CLUSTER[,tcp|http][,proxy]", "take traffic for one cluster here, with proxy behind a PROXY header (repeatable)",
 		strings.Fields, parseListen, Listen.String)
 	path(t, &c.StateDir, "state-dir", "directory", "keep the last good configuration here, for a start without a control plane", makeableDirectory)
 	text(t, &c.Namespace, "namespace", "name", "namespace that short names are looked up in", namespaceName)
@@ -153,6 +173,8 @@ func dataplaneTable(c *Dataplane) *table {
 	duration(t, &c.ProbeInterval, "probe-interval", "the control plane's; after this long without a word from it, and 2s, ask again")
 	duration(t, &c.DiscoveryMaxAge, "discovery-max-age", "re-validate every subscription within this time")
 	duration(t, &c.DrainTime, "drain-time", "let in-flight work take this long after SIGTERM")
+	captureFields(t, c)
+	limitFields(t, &c.Limits)
 	optionalDuration(t, &c.MaxConnectionAge, "max-connection-age", "tell a client's HTTP connection to go at about this age (10% more or less); 0 is off")
 	duration(t, &c.MaxConnectionAgeGrace, "max-connection-age-grace", "what is on a connection of that age gets this long to finish")
 	limit(t, &c.MaxActiveRequests, "max-active-requests", "shed requests at once while so many are in flight; 0 is no limit")

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -18,6 +21,8 @@ type Listen struct {
 	Cluster string
 	// HTTP relays HTTP/1.1 and h2c, whatever the authority; otherwise opaque TCP.
 	HTTP bool
+	// ProxyHeader: each connection begins with a PROXY header, version 2. Only for opaque TCP.
+	ProxyHeader bool
 }
 
 // Config is what New needs. Zero durations and names take the defaults given.
@@ -32,8 +37,17 @@ type Config struct {
 	Version                           string
 
 	// Addresses to listen on; "" for none.
-	OutboundAddress, AdminAddress, HealthAddress string
-	Listens                                      []Listen
+	OutboundAddress, InboundAddress, AdminAddress, HealthAddress string
+	// Transparent makes the outbound and inbound listeners fit for TPROXY.
+	Transparent bool
+	// OpaquePorts are destinations whose bytes are not looked at
+	// (proxy.DefaultOpaquePorts when nil), SkipPorts those that pass untouched.
+	OpaquePorts, SkipPorts []uint16
+	// RefuseUnknown refuses captured connections to what the control plane does not know.
+	RefuseUnknown bool
+	// Limits bound what clients can take.
+	Limits  Limits
+	Listens []Listen
 	// StateDir holds the last good configuration; "" keeps none.
 	StateDir string
 
@@ -69,6 +83,32 @@ type Config struct {
 	Registry *prometheus.Registry
 }
 
+// Limits bound what clients can take; zero values take the defaults given.
+type Limits struct {
+	// Connections is how many the traffic listeners hold together (10,000).
+	Connections int
+	// HeaderBytes and HeaderCount bound a request's header (64 KiB, 200).
+	HeaderBytes, HeaderCount int
+	// HeaderTime bounds the reading of a header (30 s), BodyIdle a pause in a
+	// request's body and WriteIdle one in a client's taking of the response (5 min each).
+	HeaderTime, BodyIdle, WriteIdle time.Duration
+	// TCPIdle ends an opaque connection on which nothing moves (1 h).
+	TCPIdle time.Duration
+	// Memory in bytes is where new work is shed (four fifths of the control group's limit; none without one).
+	Memory uint64
+}
+
+func (l *Limits) complete() {
+	l.Connections = cmp.Or(l.Connections, 10_000)
+	l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10)
+	l.HeaderCount = cmp.Or(l.HeaderCount, 200)
+	l.HeaderTime = cmp.Or(l.HeaderTime, 30*time.Second)
+	l.BodyIdle = cmp.Or(l.BodyIdle, 5*time.Minute)
+	l.WriteIdle = cmp.Or(l.WriteIdle, 5*time.Minute)
+	l.TCPIdle = cmp.Or(l.TCPIdle, time.Hour)
+	l.Memory = cmp.Or(l.Memory, limit.DefaultMemory())
+}
+
 func (c *Config) complete() error {
 	switch {
 	case c.NodeID == "":
@@ -82,6 +122,10 @@ func (c *Config) complete() error {
 		if l.Cluster == "" {
 			return fmt.Errorf("dataplane: listen %s: no cluster", l.Address)
 		}
+	}
+	c.Limits.complete()
+	if c.OpaquePorts == nil {
+		c.OpaquePorts = proxy.DefaultOpaquePorts
 	}
 	if c.Namespace == "" {
 		c.Namespace = "default"

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -25,8 +26,10 @@ type control struct {
 
 	mu       sync.Mutex // guards all below
 	clusters map[string][]string
-	version  int
-	changed  chan struct{}
+	// aliases is the name of a cluster without endpoints → the cluster that it stands for.
+	aliases map[string]string
+	version int
+	changed chan struct{}
 }
 
 func newControl(t *testing.T) (*control, string) {
@@ -132,11 +135,15 @@ func (c *control) response(typ mesh.Type, ask map[string]bool, nonce int) *disco
 	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: strconv.Itoa(nonce) + typ.Short()}
 	for name := range ask {
 		addrs, ok := c.clusters[name]
-		if !ok {
+		alias, isAlias := c.aliases[name]
+		if !ok && !isAlias {
 			r.RemovedResources = append(r.RemovedResources, name)
 			continue
 		}
 		var m proto.Message = cluster(name)
+		if isAlias {
+			m = aliasCluster(name, alias)
+		}
 		if typ == mesh.TypeEndpoint {
 			m = assignment(name, addrs)
 		}
@@ -173,4 +180,24 @@ func assignment(name string, addrs []string) *endpointv3.ClusterLoadAssignment {
 	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
 		Locality: &corev3.Locality{}, LbEndpoints: list,
 	}}}
+}
+
+// alias makes a name stand for a cluster, as the address of a service does.
+func (c *control) alias(name, of string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.aliases == nil {
+		c.aliases = map[string]string{}
+	}
+	c.aliases[name] = of
+}
+
+func aliasCluster(name, of string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name: name, ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name},
+		Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"freshmesh.dev": {Fields: map[string]*structpb.Value{
+			"alias": structpb.NewStringValue(of),
+		}}}},
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/barrier"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 )
 
@@ -32,6 +33,11 @@ type Proxy struct {
 	traffic   []*trafficListener
 	admin     []*httpListener
 	listeners []admin.Listener
+	// own are the addresses that connections are captured at.
+	own    []net.Addr
+	limits *limits
+	// inbound holds the destinations on this host; nil without an inbound listener.
+	inbound *endpoints.Set
 	// access and accessFile are nil without an access log; the file is also nil for standard output.
 	access     *proxy.AccessLog
 	accessFile *os.File
@@ -41,6 +47,7 @@ type Proxy struct {
 	quit, closeNow, closeLater chan struct{}
 
 	unhealthy atomic.Bool
+	pulse     endpoints.Pulse
 }
 
 type httpListener struct {
@@ -82,7 +89,8 @@ func (p *Proxy) assemble() error {
 	}
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
-		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Logger: p.log,
+		Reporter: reporter, FailFast: p.cfg.FailFast, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected,
+		Pulse: &p.pulse, Logger: p.log,
 	})
 	if err := p.cfg.Registry.Register(endpoints.NewCollector(p.set)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -97,11 +105,15 @@ func (p *Proxy) assemble() error {
 		return err
 	}
 	reporter.Client = p.discovery
+	if err := p.limit(); err != nil {
+		return err
+	}
 	shared := proxy.Config{
 		Discovery: p.discovery, Endpoints: p.set, Metrics: metrics, Tracker: p.tracker, Logger: p.log.Named("proxy"),
 		Names: proxy.Names{Namespace: p.cfg.Namespace, Domain: p.cfg.ClusterDomain}, DiscoveryTimeout: p.cfg.DiscoveryTimeout,
 		AccessLog: p.access, MaxActive: p.cfg.MaxActiveRequests, MaxRequestBytes: p.cfg.MaxRequestBytes,
 		MaxConnectionAge: p.cfg.MaxConnectionAge, MaxConnectionAgeGrace: p.cfg.MaxConnectionAgeGrace,
+		Limits: p.limits.requests, TCPIdle: p.cfg.Limits.TCPIdle,
 	}
 	return p.listen(shared)
 }
@@ -128,7 +140,7 @@ func (p *Proxy) openAccessLog() (err error) {
 type lateReporter struct{ *discovery.Client }
 
 func (p *Proxy) listen(shared proxy.Config) error {
-	if err := p.listenHTTP("outbound", p.cfg.OutboundAddress, &proxy.HTTP{Config: shared}); err != nil {
+	if err := p.listenCaptured(shared); err != nil {
 		return err
 	}
 	for _, l := range p.cfg.Listens {
@@ -143,7 +155,9 @@ func (p *Proxy) listen(shared proxy.Config) error {
 		if err != nil {
 			return err
 		}
-		p.traffic = append(p.traffic, &trafficListener{nl, &proxy.TCP{Config: shared, Cluster: l.Cluster}})
+		p.traffic = append(p.traffic, &trafficListener{
+			limit.Listen(nl, p.limits.connections), &proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader},
+		})
 		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
 	}
 	return p.listenAdmin()
@@ -154,6 +168,11 @@ func open(address, purpose string) (net.Listener, error) {
 	if err == nil {
 		return l, nil
 	}
+	return nil, openError(address, purpose, err)
+}
+
+// openError says on one line why an address cannot be listened on.
+func openError(address, purpose string, err error) error {
 	// Of "listen tcp ADDRESS: bind: address already in use" the end is news.
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
@@ -164,22 +183,18 @@ func open(address, purpose string) (net.Listener, error) {
 	if bad, ok := errors.AsType[*net.AddrError](err); ok {
 		err = errors.New(bad.Err)
 	}
-	return nil, fmt.Errorf("%s address %s: %w", purpose, address, err)
+	return fmt.Errorf("%s address %s: %w", purpose, address, err)
 }
 
 func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
 	if address == "" {
 		return nil
 	}
-	purpose := name
-	if h.Bound != "" {
-		purpose = "listen"
-	}
-	l, err := open(address, purpose)
+	l, err := open(address, "listen")
 	if err != nil {
 		return err
 	}
-	p.traffic = append(p.traffic, &trafficListener{l, h})
+	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), h})
 	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
 	return nil
 }
@@ -220,9 +235,7 @@ func (p *Proxy) Close() {
 	for _, l := range p.admin {
 		_ = l.listener.Close()
 	}
-	if p.set != nil {
-		p.set.Close()
-	}
+	p.closeSets()
 	if p.accessFile != nil {
 		_ = p.accessFile.Close()
 	}

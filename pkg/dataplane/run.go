@@ -33,6 +33,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, l := range p.traffic {
 		group.Go(func() error { return l.relay.Serve(failed, l.listener) })
 	}
+	group.Go(func() error {
+		p.limits.memory.Run(failed)
+		return nil
+	})
 	if p.access != nil {
 		group.Go(func() error {
 			if err := p.access.Run(failed); err != nil {
@@ -42,6 +46,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	group.Go(func() error { p.pulse.Run(failed); return nil })
 	group.Go(func() error {
 		if err := p.discovery.Run(failed); err != nil && failed.Err() == nil {
 			return fmt.Errorf("discovery: %w", err)
@@ -58,7 +63,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.log.Info("listening", "name", l.Name, "address", l.Address, "protocol", l.Protocol)
 	}
 	err := group.Wait()
-	p.set.Close()
+	p.closeSets()
 	if p.accessFile != nil {
 		_ = p.accessFile.Close()
 	}

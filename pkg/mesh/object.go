@@ -89,7 +89,9 @@ type Service struct {
 	// Type is the service type as the API spells it; "" counts as ClusterIP.
 	Type string
 	// Headless is true for clusterIP "None".
-	Headless     bool
+	Headless bool
+	// ClusterIPs are the service's virtual addresses; none for a headless one. Files seldom have any.
+	ClusterIPs   []netip.Addr
 	ExternalName string
 	// Selector tells whether the service has a selector; one without takes
 	// its endpoints from slices that somebody else writes.

@@ -21,6 +21,13 @@ const (
 	// established on an endpoint that leaves may last (0: for ever), and how long a request may take.
 	DrainKey   = "drain"
 	TimeoutKey = "timeout"
+	// OpaqueKey, SkipKey and ProxyProtocolKey are booleans there: whether the
+	// port carries no HTTP, is not for a proxy, wants a PROXY header; AliasKey is
+	// the name of the cluster that this one stands for.
+	OpaqueKey        = "opaque"
+	SkipKey          = "skip"
+	ProxyProtocolKey = "proxy_protocol"
+	AliasKey         = "alias"
 	// RetryKey is an object there: when a request that failed is sent again.
 	// Its keys are the list of conditions as text, a number, and a duration as text.
 	RetryKey              = "retry"

@@ -19,6 +19,7 @@ func service(m mesh.Meta, o *corev1.Service, p *problems) mesh.Object {
 		Type:                     serviceType(o, p),
 		Headless:                 o.Spec.ClusterIP == corev1.ClusterIPNone,
 		Selector:                 len(o.Spec.Selector) > 0,
+		ClusterIPs:               clusterIPs(o, p),
 		PublishNotReadyAddresses: o.Spec.PublishNotReadyAddresses,
 		InternalTrafficLocal:     internalTrafficLocal(o, p),
 		TrafficDistribution:      trafficDistribution(o, p),
@@ -30,6 +31,31 @@ func service(m mesh.Meta, o *corev1.Service, p *problems) mesh.Object {
 		s.ExternalName = hostname(o.Spec.ExternalName, "spec.externalName", p)
 	}
 	return s
+}
+
+// clusterIPs are spec.clusterIPs, or else the one spec.clusterIP.
+func clusterIPs(o *corev1.Service, p *problems) []netip.Addr {
+	if o.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil // the fields may stand there from another type, and mean nothing
+	}
+	texts, field := o.Spec.ClusterIPs, "spec.clusterIPs"
+	if len(texts) == 0 {
+		texts, field = []string{o.Spec.ClusterIP}, "spec.clusterIP"
+	}
+	var out []netip.Addr
+	for i, text := range texts {
+		if text == "" || text == corev1.ClusterIPNone {
+			continue
+		}
+		at := field
+		if len(o.Spec.ClusterIPs) > 0 {
+			at = index(field, i)
+		}
+		if a, ok := address(text, at, p); ok {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func serviceType(o *corev1.Service, p *problems) string {

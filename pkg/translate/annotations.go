@@ -29,6 +29,8 @@ type settings struct {
 	outlier        *outlier
 	retry          *retry
 	opaque, skip   map[uint16]bool
+	// proxyProtocol are opaque ports whose servers want a PROXY header, version 2.
+	proxyProtocol map[uint16]bool
 	// drain is nil when not said, 0 for no end.
 	drain *time.Duration
 	// timeout is 0 when not said.
@@ -123,6 +125,10 @@ var annotations = map[string]setting{
 	},
 	"opaque-ports": func(s *settings, svc *mesh.Service, text string) (err error) {
 		s.opaque, err = portSet(svc, text)
+		return err
+	},
+	"proxy-protocol": func(s *settings, svc *mesh.Service, text string) (err error) {
+		s.proxyProtocol, err = portSet(svc, text)
 		return err
 	},
 	"skip-ports": func(s *settings, svc *mesh.Service, text string) (err error) {

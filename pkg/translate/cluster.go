@@ -203,10 +203,13 @@ func saidDuration(d time.Duration) *durationpb.Duration {
 func (s *settings) metadata(port uint16, p protocol) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
 	if !p.http {
-		fields["opaque"] = structpb.NewBoolValue(true)
+		fields[mesh.OpaqueKey] = structpb.NewBoolValue(true)
 	}
 	if s.skip[port] {
-		fields["skip"] = structpb.NewBoolValue(true)
+		fields[mesh.SkipKey] = structpb.NewBoolValue(true)
+	}
+	if s.proxyProtocol[port] {
+		fields[mesh.ProxyProtocolKey] = structpb.NewBoolValue(true)
 	}
 	if s.drain != nil {
 		fields[mesh.DrainKey] = structpb.NewStringValue(s.drain.String())

@@ -61,7 +61,7 @@ func sameService(a, b *mesh.Service) bool {
 		a.Selector == b.Selector && a.PublishNotReadyAddresses == b.PublishNotReadyAddresses &&
 		a.ClientIPAffinity == b.ClientIPAffinity && a.ClientIPAffinityTimeout == b.ClientIPAffinityTimeout &&
 		a.InternalTrafficLocal == b.InternalTrafficLocal && a.TrafficDistribution == b.TrafficDistribution &&
-		slices.Equal(a.Ports, b.Ports) && maps.Equal(a.Annotations, b.Annotations)
+		slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.Ports, b.Ports) && maps.Equal(a.Annotations, b.Annotations)
 }
 
 func sameSlice(a, b *mesh.EndpointSlice) bool {

@@ -31,6 +31,19 @@
 // authority as our data plane does. The table is put together from parts that
 // are marshalled with their service, so a change of endpoints leaves it alone.
 //
+// # Addresses
+//
+// What the kernel leads to a proxy has an address and no name. For nodes with
+// API listeners, which never ask for every cluster, there is a Cluster
+// "IP:PORT" for each cluster IP with each TCP port, and for each pod of a headless
+// service, ready or not, since DNS gives their addresses to its clients:
+//
+//	cluster IP   STATIC without endpoints; metadata alias names the service's cluster
+//	pod          STATIC with this one endpoint
+//
+// An address may be of several services; the one whose key sorts first gives
+// the cluster's form.
+//
 // # Which endpoints, and how healthy
 //
 // For each service port and address family (Kubernetes API, EndpointConditions;
@@ -85,11 +98,12 @@
 //	                 clients' defaults: our data plane sends again what is idempotent and whose connection broke
 //	timeout          duration: how long a request may take (cluster metadata timeout); no bound without it
 //	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
+//	proxy-protocol   list of ports, opaque too, whose servers want a PROXY header, version 2 (cluster metadata proxy_protocol)
 //	skip-ports       list of ports that a proxy never touches (cluster metadata skip)
 //	drain            duration: how long what is established on an endpoint that leaves may last (cluster
 //	                 metadata drain); 0 is for ever
 //
 // What xDS has no field for is in the cluster's filter_metadata["freshmesh.dev"]:
-// opaque (bool), skip (bool), drain and timeout (durations as text), close_on_ejection (bool), close_on_overload (bool),
+// opaque (bool), skip (bool), proxy_protocol (bool), alias (a cluster's name), drain and timeout (durations as text), close_on_ejection (bool), close_on_overload (bool),
 // retry (on: list as text, attempts: number, per_try_timeout: duration as text).
 package translate

@@ -77,7 +77,7 @@ type protocol struct {
 // included: what a client encrypts itself passes as it is. The set of values is
 // open (IANA service names and kubernetes.io/…), so none is a problem.
 func protocolOf(p mesh.ServicePort, s *settings) protocol {
-	if s.opaque[p.Port] {
+	if s.opaque[p.Port] || s.proxyProtocol[p.Port] {
 		return protocol{}
 	}
 	switch strings.ToLower(p.AppProtocol) {

@@ -34,6 +34,7 @@ func drawService(t *rapid.T, key mesh.Key) mesh.Object {
 		Meta:                 mesh.Meta{Key: key},
 		Type:                 pick(t, []string{"", "ClusterIP", "ClusterIP", "ExternalName"}),
 		Headless:             rapid.Bool().Draw(t, "headless"),
+		ClusterIPs:           some(t, []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")}),
 		ClientIPAffinity:     rapid.Bool().Draw(t, "affinity"),
 		InternalTrafficLocal: rapid.Bool().Draw(t, "local"),
 		Ports: some(t, []mesh.ServicePort{

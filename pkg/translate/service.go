@@ -26,8 +26,9 @@ type translation struct {
 	settings settings
 	out      []made
 	// http are the targets that the outbound table routes to.
-	http     []target
-	problems []mesh.Problem
+	http      []target
+	addresses offers
+	problems  []mesh.Problem
 }
 
 // translate makes the resources of a service that exists; old is what it gave before.
@@ -37,13 +38,14 @@ func translate(domain string, e *entry, old *built, region func(node string) str
 	}
 	t := &translation{domain: domain, service: e.service, slices: e.slices, region: region, old: old}
 	t.settings = readSettings(e.service, t.report)
+	t.addresses = make(offers)
 	for i, p := range e.service.Ports {
 		// UDP and SCTP are legal and not served.
 		if p.Protocol == protocolTCP {
 			t.port(i, p)
 		}
 	}
-	b := &built{service: e.service, resources: t.out, hosts: t.hosts()}
+	b := &built{service: e.service, resources: t.out, hosts: t.hosts(), addresses: t.addresses}
 	slices.SortFunc(b.resources, func(a, b made) int { return compareNames(a.name(), b.name()) })
 	slices.SortFunc(t.problems, mesh.Problem.Compare)
 	return b, slices.Compact(t.problems)
@@ -67,6 +69,8 @@ func (t *translation) report(field, reason string) {
 // port makes what one TCP port gives.
 func (t *translation) port(i int, p mesh.ServicePort) {
 	to := target{host: t.service.Name, namespace: t.service.Namespace, domain: t.domain, port: p.Port}
+	t.virtualAddresses(to, p)
+	t.podAddresses(p)
 	if t.service.Type == typeExternalName {
 		t.target(to, p, externalHosts(t.service, p), func(name string) made {
 			return assignmentOf(newGroup(name, false, nil))

@@ -58,6 +58,7 @@ type Translator struct {
 	// problems are those of services that have any.
 	problems     map[mesh.Key][]mesh.Problem
 	outbound     outbound
+	addresses    addresses
 	translations uint64
 }
 
@@ -69,6 +70,8 @@ type built struct {
 	resources []made
 	// hosts is nil when no port is HTTP.
 	hosts *hosts
+	// addresses are what the service's addresses lead to.
+	addresses offers
 }
 
 // find gives the resource of that name; nil when there is none.
@@ -99,6 +102,8 @@ func New(c Config) *Translator {
 		built:    make(map[mesh.Key]*built),
 		owner:    make(map[string]mesh.Key),
 		problems: make(map[mesh.Key][]mesh.Problem),
+
+		addresses: newAddresses(),
 	}
 }
 
@@ -118,6 +123,7 @@ func (t *Translator) Apply(changes []Change) mesh.Update {
 	for _, key := range slices.SortedFunc(maps.Keys(touched), mesh.Key.Compare) {
 		t.rebuild(key, touched[key], &u)
 	}
+	t.addresses.settle(&u)
 	if r, changed := t.outbound.resource(); changed {
 		u.Put = append(u.Put, r)
 	}
@@ -145,8 +151,9 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 		delete(t.problems, key)
 	}
 	t.compare(key, old.resources, now.resources, cause, u)
+	t.addresses.replace(key, old.addresses, now.addresses, cause)
 	t.outbound.put(key, now.hosts, cause)
-	if len(now.resources) > 0 {
+	if len(now.resources) > 0 || len(now.addresses) > 0 {
 		t.built[key] = now
 	} else {
 		delete(t.built, key)

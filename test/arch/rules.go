@@ -49,8 +49,13 @@ var rules = []rule{
 	{path: "pkg/dataplane/endpoints", may: []string{
 		"pkg/mesh", "pkg/dataplane/balance", "pkg/dataplane/discovery", "pkg/dataplane/health", "pkg/dataplane/upstream",
 	}},
+	{path: "pkg/dataplane/detect", pure: true},
+	{path: "pkg/dataplane/proxyproto"},
+	{path: "pkg/dataplane/capture"},
+	{path: "pkg/dataplane/limit", may: []string{"pkg/dataplane/upstream"}},
 	{path: "pkg/dataplane/proxy", may: []string{
 		"pkg/mesh", "pkg/dataplane/discovery", "pkg/dataplane/endpoints", "pkg/dataplane/upstream",
+		"pkg/dataplane/capture", "pkg/dataplane/detect", "pkg/dataplane/proxyproto",
 	}},
 	{path: "pkg/dataplane/admin", may: []string{"pkg/mesh", "pkg/dataplane/barrier", "pkg/dataplane/discovery", "pkg/dataplane/endpoints"}},
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},

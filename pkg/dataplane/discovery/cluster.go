@@ -40,6 +40,12 @@ type Cluster struct {
 	// CloseOnEjection ends what is established on an endpoint when it is
 	// ejected, CloseOnOverload the newest requests when a limit was lowered below what is active.
 	CloseOnEjection, CloseOnOverload bool
+	// Alias is the cluster that this one stands for, when it is the address of a
+	// service; "" otherwise. Opaque ports carry no HTTP; Skip ones are not for a proxy.
+	Alias        string
+	Opaque, Skip bool
+	// ProxyHeader: opaque connections to the endpoints begin with a PROXY header, version 2.
+	ProxyHeader bool
 	// Drain is what is established on an endpoint gets when it leaves; 0 is for ever, nil the proxy's own time.
 	Drain *time.Duration
 	// Timeout bounds a request from its headers to the end of the answer; 0 for no bound.

@@ -153,4 +153,8 @@ func (p *clusterPart) readOptions(c *clusterv3.Cluster) {
 	}
 	p.base.Timeout, _ = durationText(fields[mesh.TimeoutKey])
 	p.base.Retry = readRetry(fields[mesh.RetryKey].GetStructValue())
+	p.base.Opaque = fields[mesh.OpaqueKey].GetBoolValue()
+	p.base.Skip = fields[mesh.SkipKey].GetBoolValue()
+	p.base.ProxyHeader = fields[mesh.ProxyProtocolKey].GetBoolValue()
+	p.base.Alias = fields[mesh.AliasKey].GetStringValue()
 }

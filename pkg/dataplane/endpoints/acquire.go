@@ -40,7 +40,7 @@ type Request struct {
 // Acquire leases an endpoint. With none usable it waits as the package comment
 // says. Its error is ErrAllTried, or an *upstream.Error: BreakerRequests, and
 // of those that found no endpoint NoEndpoints or AllEjected after the wait,
-// FailFast without one, BreakerPending, and DeadlineInQueue or ClientGone when ctx ended.
+// FailFast without one, NoSuchService when the cluster was removed, BreakerPending, and DeadlineInQueue or ClientGone when ctx ended.
 func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if r.Priority >= discovery.Priorities {
 		r.Priority = discovery.DefaultPriority
@@ -119,6 +119,9 @@ func (w *wait) failFast() time.Duration {
 // await waits until it is worth looking again, or gives why not.
 func (w *wait) await(ctx context.Context, now time.Time) error {
 	c := w.Cluster
+	if c.removed.Load() {
+		return &upstream.Error{Reason: upstream.NoSuchService, Unsent: true, Unanswered: true, Err: fmt.Errorf("cluster %s was removed under the request", c.name)}
+	}
 	c.mu.Lock()
 	phase := c.availability.phase(now, w.failFast())
 	probing := c.availability.wanted(now) && c.probing

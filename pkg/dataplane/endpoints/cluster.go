@@ -27,6 +27,8 @@ type Cluster struct {
 	nextTrial, nextReturn, nextSweep atomic.Int64
 	gauges                           gauges
 	used                             atomic.Bool
+	// removed: discovery says that there is no such service any more.
+	removed atomic.Bool
 
 	mu        sync.Mutex // guards all below
 	endpoints map[mesh.EndpointKey]*endpoint

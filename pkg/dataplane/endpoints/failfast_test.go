@@ -159,3 +159,18 @@ func TestUpdateKeepsState(t *testing.T) {
 		}
 	})
 }
+
+// A request that waits when its service is removed is told so, and does not wait on.
+func TestRemovedUnderARequest(t *testing.T) {
+	in(t, func(w *world) {
+		c := w.put()
+		time.AfterFunc(500*time.Millisecond, func() { w.set.Remove("c") })
+		for _, waited := range []time.Duration{500 * time.Millisecond, 0} {
+			began := time.Now()
+			_, err := w.request(c)
+			if upstream.ReasonOf(err) != upstream.NoSuchService || time.Since(began) != waited {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		}
+	})
+}

@@ -32,7 +32,9 @@ type Config struct {
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
 	Ejected func(upstream.Reason)
-	Logger  hclog.Logger
+	// Pulse tells when this process did not run; nil for never.
+	Pulse  *Pulse
+	Logger hclog.Logger
 }
 
 // The defaults of Config.
@@ -110,6 +112,7 @@ func (s *Set) Remove(name string) {
 		return
 	}
 	s.change(func(all map[string]*Cluster) { delete(all, name) })
+	c.removed.Store(true)
 	drain := s.drain(c.Config())
 	s.retire(c.retireAll(), drain)
 }

@@ -23,11 +23,18 @@ import (
 // can only name the last stream that it has seen, sends its own at the end.
 type conn struct {
 	*net.TCPConn
-	// set once; server before the connection is served
+	// set once; server and limits before the connection is served
+	under   net.Conn // TCPConn, with what a listener of ours keeps of it
+	to      *route   // where a captured connection was going; nil for others
+	limits  *Limits
+	came    time.Time
 	tracker *Tracker
 	server  *http.Server
 	ctx     context.Context //nolint:containedctx // the connection's own: it ends what is on it
 	cut     context.CancelCauseFunc
+
+	// head has been read already, and comes before the rest; its reader owns it.
+	head []byte
 
 	// http2 is true once the connection has shown to be HTTP/2.
 	http2 atomic.Bool
@@ -37,8 +44,10 @@ type conn struct {
 	wmu    sync.Mutex // guards frames, and writing frames of ours between those of net/http
 	frames frames
 
-	mu      sync.Mutex // guards all below
-	active  int
+	mu     sync.Mutex // guards all below
+	active int
+	// served: a request has come.
+	served  bool
 	leaving bool
 	closed  bool
 	// waiting: Tracker counts it among those that wait for their turn.
@@ -57,8 +66,12 @@ type conn struct {
 // leaving: what its client sent before it knew is served.
 const settle = time.Second
 
-func newConn(t *Tracker, tcp *net.TCPConn) *conn {
-	c := &conn{TCPConn: tcp, tracker: t, idle: time.Now()}
+// Socket is the connection itself, to look at and not to use.
+func (c *conn) Socket() *net.TCPConn { return c.TCPConn }
+
+func newConn(t *Tracker, a arrival) *conn {
+	now := time.Now()
+	c := &conn{TCPConn: a.tcp, under: a.Conn, head: a.head, to: a.to, tracker: t, came: now, idle: now}
 	c.ctx, c.cut = context.WithCancelCause(t.over)
 	return c
 }
@@ -177,6 +190,7 @@ var ended = func() context.Context {
 func (c *conn) begin() {
 	c.mu.Lock()
 	c.active++
+	c.served = true
 	tell := !c.leaving && !c.waiting && !c.late && c.tracker.Draining()
 	c.late = c.late || tell
 	c.mu.Unlock()
@@ -217,8 +231,25 @@ func (c *conn) state(_ net.Conn, s http.ConnState) {
 
 // Close closes the connection; net/http calls it, or who took the connection over.
 func (c *conn) Close() error {
+	c.judgeHeader()
 	c.ended()
-	return c.TCPConn.Close()
+	return c.under.Close()
+}
+
+// judgeHeader counts a connection that net/http closes because the first header
+// took too long, which it does without a word to anybody. Of later ones it tells
+// only when they are over.
+func (c *conn) judgeHeader() {
+	if c.limits == nil {
+		return
+	}
+	limit, _ := c.limits.header()
+	c.mu.Lock()
+	slow := !c.closed && !c.served && !c.leaving && !c.http2.Load() && time.Since(c.came) >= limit-limit/10
+	c.mu.Unlock()
+	if slow {
+		c.limits.Count(upstream.HeaderTimeout)
+	}
 }
 
 func (c *conn) ended() {

@@ -40,6 +40,10 @@ type Config struct {
 	MaxActive int
 	// MaxRequestBytes bounds the body of a request, a stream's too; 0 for no limit.
 	MaxRequestBytes int64
+	// Limits may be nil.
+	Limits *Limits
+	// TCPIdle ends an opaque connection on which nothing moves; 0 is 1 h.
+	TCPIdle time.Duration
 	// MaxConnectionAge is about how old a client's HTTP connection gets before it is told to go, and
 	// MaxConnectionAgeGrace how long what is on it may then take; an age of 0 is no limit.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
@@ -104,7 +108,11 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, d)
 	}
 	defer cancel()
-	err := h.admit(active, r)
+	if t := h.Limits.writer(w); t != nil {
+		defer t.timer.Stop()
+		x.w, x.timed = t, t
+	}
+	err := x.admit(active)
 	if err == nil {
 		err = x.serve(ctx)
 	}
@@ -114,14 +122,19 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit refuses what is over the proxy's own limits.
-func (h *HTTP) admit(active int64, r *http.Request) error {
+func (x *exchange) admit(active int64) error {
+	h, e := x.HTTP, x.Limits.judge(x.r)
 	switch {
+	case e != nil:
+		// Its connection costs too.
+		x.last = true
+		return e
 	case h.MaxActive > 0 && active > int64(h.MaxActive):
 		return &upstream.Error{
 			Reason: upstream.Overload, Unsent: true, Unanswered: true,
 			Err: fmt.Errorf("%d requests are in flight in this proxy, which is its limit", h.MaxActive),
 		}
-	case h.MaxRequestBytes > 0 && r.ContentLength > h.MaxRequestBytes:
+	case h.MaxRequestBytes > 0 && x.r.ContentLength > h.MaxRequestBytes:
 		return tooLarge(h.MaxRequestBytes)
 	}
 	return nil
@@ -139,6 +152,10 @@ type exchange struct {
 	// conn is the client's connection; nil where Serve did not accept it.
 	conn  *conn
 	began time.Time
+	// timed is w where the client has only so much time to take the response; nil without that.
+	timed *timedWriter
+	// last: there is to be no other request on an HTTP/1.1 connection after this one.
+	last bool
 
 	// label, status and reason are for the metrics, with what follows for the access log.
 	label  string
@@ -166,19 +183,19 @@ type exchange struct {
 }
 
 func (x *exchange) serve(ctx context.Context) error {
-	name := x.Bound
-	if name == "" {
-		var err error
-		if name, err = x.Names.Cluster(x.r.Host); err != nil {
-			return err
-		}
+	name, err := x.target()
+	if err != nil {
+		return err
 	}
 	x.name = name
 	cluster, err := x.resolve(ctx, name)
 	if err != nil {
 		return err
 	}
-	x.cluster, x.label = cluster, name
+	x.cluster = cluster
+	if x.label == unknownCluster {
+		x.label = name
+	}
 	if d := cluster.Config().Timeout; d > 0 {
 		bounded, cancel := context.WithTimeout(ctx, d-time.Since(x.began))
 		defer cancel()
@@ -201,12 +218,30 @@ func (x *exchange) serve(ctx context.Context) error {
 	return x.relay(ctx)
 }
 
+// target is the name of the cluster that the request is for: a captured
+// connection goes where it was going, whatever the authority says.
+func (x *exchange) target() (string, error) {
+	switch {
+	case x.conn != nil && x.conn.to != nil:
+		to := x.conn.to
+		x.label, x.name = to.label, to.name
+		if to.refused != nil {
+			// What holds for the connection may not hold for the next one.
+			x.conn.leave()
+		}
+		return to.name, to.refused
+	case x.Bound != "":
+		return x.Bound, nil
+	}
+	return x.Names.Cluster(x.r.Host)
+}
+
 // fail answers with an error of ours.
 func (x *exchange) fail(err error) {
 	e := asError(err)
 	x.failed(e)
 	x.interim.stop()
-	x.farewell(x.pinned(e))
+	x.farewell(x.last || x.pinned(e) || x.unread())
 	x.status = respond(x.w, x.r, e)
 }
 
@@ -216,6 +251,14 @@ func (x *exchange) farewell(pinned bool) {
 	if x.r.ProtoMajor == 1 && (pinned || x.conn != nil && x.conn.told()) {
 		x.w.Header().Set("Connection", "close")
 	}
+}
+
+// unread tells whether the client may still send some of its body when the
+// answer's header is written. Its connection must end then (RFC 9112 section
+// 9.3): net/http would read the rest, take its end for that of a body that a
+// handler has read (EnableFullDuplex), and break under the next request.
+func (x *exchange) unread() bool {
+	return x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody && (x.body == nil || !x.body.complete())
 }
 
 // pinned tells whether a client that named an address, and no service, was
@@ -254,6 +297,7 @@ func (x *exchange) finish() {
 	if reason == "" {
 		reason = upstream.None
 	}
+	x.Limits.count(reason)
 	took := time.Since(x.began)
 	x.Metrics.ended(x.label, max(x.status, 100), reason, took)
 	if x.AccessLog != nil {

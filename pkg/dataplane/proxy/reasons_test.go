@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -31,6 +34,12 @@ type told struct {
 // ask makes one request in its own connection: a GET over HTTP/1.1, or a gRPC
 // call over HTTP/2. Nothing retries it.
 func (r *rig) ask(ctx context.Context, grpc bool, host string, change ...func(*http.Request)) told {
+	r.t.Helper()
+	return r.hear(ctx, grpc, host, io.ReadAll, change...)
+}
+
+// hear is ask with read to take the body.
+func (r *rig) hear(ctx context.Context, grpc bool, host string, read func(io.Reader) ([]byte, error), change ...func(*http.Request)) told {
 	r.t.Helper()
 	tr := transport(grpc)
 	defer tr.CloseIdleConnections()
@@ -57,7 +66,7 @@ func (r *rig) ask(ctx context.Context, grpc bool, host string, change ...func(*h
 		return told{brokenOff: true, line: err.Error()}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
+	b, err := read(resp.Body)
 	h := resp.Header
 	if resp.Trailer.Get("Grpc-Status") != "" {
 		h = resp.Trailer
@@ -359,6 +368,32 @@ var provocations = []provocation{
 			q.ContentLength = -1
 		})
 	}},
+	{reason: upstream.HeaderLimit, do: func(r *rig, grpc bool) told {
+		r.limit(proxy.LimitsConfig{HeaderCount: 5})
+		return r.ask(r.t.Context(), grpc, echo, func(q *http.Request) { q.Header["X"] = []string{"1", "2", "3", "4", "5", "6"} })
+	}},
+	{reason: upstream.BodyTimeout, only: "http", do: func(r *rig, grpc bool) told {
+		r.put2(grpc, nil, newBackend(r.t, "a", func(_ http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }).addr)
+		r.limit(proxy.LimitsConfig{BodyIdle: 100 * time.Millisecond})
+		body, w := io.Pipe()
+		r.t.Cleanup(func() { _ = w.Close() })
+		return r.ask(r.t.Context(), grpc, echo, func(q *http.Request) {
+			q.Method, q.Body, q.ContentLength = http.MethodPost, body, 10
+		})
+	}},
+	{reason: upstream.SlowReader, broken: true, do: func(r *rig, grpc bool) told {
+		r.put2(grpc, nil, newBackend(r.t, "a", func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("Content-Type", q.Header.Get("Content-Type"))
+			_, _ = io.Copy(w, zeros{})
+		}).addr)
+		r.limit(proxy.LimitsConfig{WriteIdle: 200 * time.Millisecond})
+		return r.unread(grpc)
+	}},
+	{reason: upstream.NotCaptured, do: func(r *rig, grpc bool) told {
+		c := &proxy.Captured{Config: r.cfg, Inbound: true, Own: func(netip.AddrPort) bool { return false }}
+		r.addr = r.serve(c.Serve)
+		return r.ask(r.t.Context(), grpc, echo)
+	}},
 	{reason: upstream.BadBody, only: "http", do: func(r *rig, _ bool) told {
 		r.put(newBackend(r.t, "a", func(_ http.ResponseWriter, q *http.Request) { _, _ = io.Copy(io.Discard, q.Body) }).addr)
 		got := r.raw("POST / HTTP/1.1\r\nHost: echo:8080\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense\r\n")
@@ -409,16 +444,53 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // again serves anew, with the rig's configuration as it is now.
 func (r *rig) again() { r.addr = r.serveHTTP(r.http()) }
 
-// interrupted asks for a response that does not end, and interrupts once it has begun.
+// limit serves anew with limits on requests.
+func (r *rig) limit(cfg proxy.LimitsConfig) {
+	r.t.Helper()
+	var err error
+	if r.cfg.Limits, err = proxy.NewLimits(cfg, r.reg); err != nil {
+		r.t.Fatal(err)
+	}
+	r.again()
+}
+
+// unread asks for a response without an end, and takes none of it until it was broken off.
+func (r *rig) unread(grpc bool) told {
+	r.t.Helper()
+	tr := transport(grpc)
+	defer tr.CloseIdleConnections()
+	q, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://"+r.addr+"/s/m", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	q.Host = echo
+	if grpc {
+		q.Header.Set("Content-Type", "application/grpc")
+	}
+	resp, err := tr.RoundTrip(q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	eventually(r.t, "counted", func() bool { return r.requests(upstream.SlowReader) > 0 })
+	_, err = io.Copy(io.Discard, resp.Body)
+	return told{status: resp.StatusCode, brokenOff: err != nil, grpc: resp.Trailer.Get("Grpc-Status")}
+}
+
+// interrupted asks for a response that does not end, and interrupts once the
+// client has its "half". Headers alone would be too early: a connection that is
+// killed takes with it what the proxy has not read yet.
 func (r *rig) interrupted(grpc bool, interrupt func()) told {
 	r.t.Helper()
-	got := make(chan told, 1)
-	go func() { got <- r.ask(r.t.Context(), grpc, echo) }()
-	eventually(r.t, "the response has begun", func() bool {
-		return r.set.Status()[0].Endpoints[0].EWMA > 0 && r.set.Status()[0].Endpoints[0].Total.Issued == 1
+	return r.hear(r.t.Context(), grpc, echo, func(body io.Reader) ([]byte, error) {
+		half := make([]byte, len("half"))
+		if _, err := io.ReadFull(body, half); err != nil {
+			r.t.Errorf("before the interruption: %v", err)
+		}
+		interrupt()
+		rest, err := io.ReadAll(body)
+		return append(half, rest...), err
 	})
-	interrupt()
-	return <-got
 }
 
 var sinceWhen = regexp.MustCompile(`(ejected|none usable|healthy) since \d\d:\d\d:\d\d\.\d\d\dZ`)
@@ -441,14 +513,43 @@ func TestEveryReason(t *testing.T) {
 		}
 	}
 	for _, reason := range upstream.Reasons() {
-		if !seen[reason] && !elsewhere[reason] {
+		if place, ok := elsewhere[reason]; ok {
+			place.check(t, reason)
+		} else if !seen[reason] {
 			t.Errorf("nothing provokes %s", reason)
 		}
 	}
 }
 
-// elsewhere are the reasons that the tests of retries provoke.
-var elsewhere = map[upstream.Reason]bool{upstream.BreakerRetries: true, upstream.TryTimeout: true}
+// place is a test that provokes a reason, and says by word what it looks for.
+type place struct{ file, test, word string }
+
+// elsewhere are the reasons that other tests provoke: those of retries, and those
+// of connections, which have no response or need rules of the kernel.
+var elsewhere = map[upstream.Reason]place{
+	upstream.BreakerRetries:     {"retry_test.go", "TestRetryBudget", "breaker_retries"},
+	upstream.TryTimeout:         {"retry_test.go", "TestPerTryTimeout", "per_try_timeout"},
+	upstream.HeaderTimeout:      {"../limits_test.go", "TestHeaderLimits", "header_timeout"},
+	upstream.ConnectionLimit:    {"../limits_test.go", "TestConnectionLimit", "connection_limit"},
+	upstream.BadProxyHeader:     {"../limits_test.go", "TestProxyHeaderIn", "bad_proxy_header"},
+	upstream.IdleTimeout:        {"../limits_test.go", "TestTCPIdle", "idle_timeout"},
+	upstream.UnknownDestination: {"../capture_linux_test.go", "TestUnknownDestinations", "unknown_destination"},
+	upstream.Loop:               {"../capture_linux_test.go", "TestInbound", "loop"},
+}
+
+// check fails when the test is gone, or looks for the reason no more.
+func (p place) check(t *testing.T, reason upstream.Reason) {
+	t.Helper()
+	b, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, ok := strings.Cut(string(b), "func "+p.test+"(")
+	body, _, _ = strings.Cut(body, "\nfunc ")
+	if !ok || !strings.Contains(body, p.word) {
+		t.Errorf("%s in %s does not provoke %s", p.test, p.file, reason)
+	}
+}
 
 func (p provocation) check(r *rig, kind string, got told) {
 	r.t.Helper()
@@ -461,7 +562,7 @@ func (p provocation) check(r *rig, kind string, got told) {
 		reason = upstream.AllEjected
 	}
 	eventually(r.t, "metrics count "+string(reason), func() bool { return r.requests(reason) > 0 })
-	if p.broken && (kind == "http" || reason == upstream.ClientGone) {
+	if p.broken && (kind == "http" || reason == upstream.ClientGone || reason == upstream.SlowReader) {
 		if !got.brokenOff {
 			r.t.Errorf("the response did not break off: %+v", got)
 		}

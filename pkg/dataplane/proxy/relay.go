@@ -26,6 +26,9 @@ func (x *exchange) relay(ctx context.Context) error {
 		if x.MaxRequestBytes > 0 {
 			x.body.src = http.MaxBytesReader(x.w, x.r.Body, x.MaxRequestBytes)
 		}
+		var stop func()
+		x.body.src, stop = x.Limits.body(x.body.src, x.w, x.r)
+		defer stop()
 	}
 	resp, lease, err := x.send(ctx)
 	if x.endTry != nil {
@@ -58,6 +61,9 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 	e := asError(err)
 	broken := x.body.failure()
 	switch {
+	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
+		// The client's connection may look ended for that.
+		e = bodyError(broken, e)
 	case upstream.Ended(ctx):
 		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
 			e.Err = cause.Err
@@ -85,7 +91,7 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 func notTheirs(r upstream.Reason) bool {
 	switch r { //nolint:exhaustive // all others are
 	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
-		upstream.Draining, upstream.ConnectionAge:
+		upstream.Draining, upstream.ConnectionAge, upstream.BodyTimeout, upstream.SlowReader:
 		return true
 	}
 	return false
@@ -96,6 +102,9 @@ func notTheirs(r upstream.Reason) bool {
 func bodyError(broken error, err *upstream.Error) *upstream.Error {
 	if long, ok := errors.AsType[*http.MaxBytesError](broken); ok {
 		return tooLarge(long.Limit)
+	}
+	if slow, ok := errors.AsType[*upstream.Error](broken); ok {
+		return slow
 	}
 	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: err.Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
 	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
@@ -184,7 +193,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 	}
 	announced := len(resp.Trailer)
 	x.status = resp.StatusCode
-	x.farewell(lease.Removed())
+	x.farewell(lease.Removed() || x.unread())
 	x.w.WriteHeader(resp.StatusCode)
 	var err error
 	if x.sent, err = copyBody(x.w, resp, x.r.Method); err != nil {
@@ -204,8 +213,10 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 
 // brokenOff says why a body could not be copied to its end.
 func (x *exchange) brokenOff(ctx context.Context, err error, lease *endpoints.Lease) *upstream.Error {
-	e := asError(err)
+	e, slow := asError(err), x.timed.slow()
 	switch {
+	case slow != nil:
+		e = slow
 	case upstream.Ended(ctx):
 		e = &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: lease.Key.Address, Err: context.Cause(ctx)}
 	case errors.Is(err, errClientWrite):

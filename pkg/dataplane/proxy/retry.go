@@ -136,7 +136,7 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 	a.label = string(e.Reason)
 	switch {
 	case a.dialling:
-		if a.dials >= maxDials || !elsewhere(e.Reason) {
+		if a.dials >= maxDials || !a.elsewhere(e.Reason) {
 			return nil, e
 		}
 		return a.acquire(ctx)
@@ -145,7 +145,7 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
 			return nil, e
 		}
-		if e.Reason != upstream.StreamRefused {
+		if !e.Shed() {
 			if e.Reused {
 				// The endpoint is as good as any; only the connection was old.
 				a.tried = slices.DeleteFunc(a.tried, func(k mesh.EndpointKey) bool { return k == lease.Key })
@@ -165,8 +165,12 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 	return a.acquire(ctx)
 }
 
-// elsewhere tells whether another endpoint may do better after a dial that failed so.
-func elsewhere(r upstream.Reason) bool {
+// elsewhere tells whether another endpoint may do better after a dial that
+// failed so. Over HTTP/2 it may have a connection with room where no further one may be had.
+func (a *attempts) elsewhere(r upstream.Reason) bool {
+	if r == upstream.BreakerConnections {
+		return a.cluster.Config().HTTP2
+	}
 	return r.Dial() || r == upstream.EndpointRemoved || r == upstream.ProtocolError || r == upstream.StreamLimit
 }
 

@@ -313,6 +313,9 @@ func TestGoAwayBeyondLastStream(t *testing.T) {
 		if beyond != (failed == 0) {
 			t.Errorf("beyond=%v: %d of 24 failed", beyond, failed)
 		}
+		if n := r.counter("freshmesh_retries_total", "stream_refused"); beyond != (n > 0) {
+			t.Errorf("beyond=%v: %v retries for stream_refused", beyond, n)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // accept gives each connection to serve until l is closed; then it gives nil.
-func (c Config) accept(ctx context.Context, l net.Listener, serve func(*net.TCPConn)) error {
+func (c Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
 	for {
 		nc, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -27,7 +27,7 @@ func (c Config) accept(ctx context.Context, l net.Listener, serve func(*net.TCPC
 			}
 			continue
 		}
-		serve(nc.(*net.TCPConn))
+		serve(nc)
 	}
 }
 
@@ -37,27 +37,37 @@ func (c Config) accept(ctx context.Context, l net.Listener, serve func(*net.TCPC
 // Each connection has an http.Server of its own, since net/http can shut down
 // only whole servers, and connections must go one by one.
 func (h *HTTP) Serve(ctx context.Context, l net.Listener) error {
-	logger := h.Logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
-	return h.accept(ctx, l, func(tcp *net.TCPConn) {
-		c := newConn(h.Tracker, tcp)
-		c.server = h.server(c, logger)
-		if !h.Tracker.enter(c) {
-			_ = c.Close()
-			return
-		}
-		c.limitAge(h.MaxConnectionAge, h.MaxConnectionAgeGrace)
-		// It returns at once: the listener has only the one connection.
-		_ = c.server.Serve(&single{c})
-	})
+	logger := h.stdLog()
+	return h.accept(ctx, l, func(nc net.Conn) { h.take(arrival{Conn: nc, tcp: socketOf(nc)}, logger) })
+}
+
+// stdLog carries what net/http's servers have to say, which is about clients and seldom of use.
+func (h *HTTP) stdLog() *log.Logger {
+	return h.Logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
+}
+
+// take serves a connection, and does not wait for its end.
+func (h *HTTP) take(a arrival, logger *log.Logger) {
+	c := newConn(h.Tracker, a)
+	c.limits = h.Limits
+	c.server = h.server(c, logger)
+	if !h.Tracker.enter(c) {
+		_ = c.Close()
+		return
+	}
+	c.limitAge(h.MaxConnectionAge, h.MaxConnectionAgeGrace)
+	// It returns at once: the listener has only the one connection.
+	_ = c.server.Serve(&single{c})
 }
 
 func (h *HTTP) server(c *conn, logger *log.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
+	headerTime, headerBytes := h.Limits.header()
 	return &http.Server{
 		Handler: h, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: logger,
-		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: time.Hour,
+		ReadHeaderTimeout: headerTime, MaxHeaderBytes: headerBytes, IdleTimeout: time.Hour,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(c.ctx, connKey{}, c) },
 		ConnState:   c.state,

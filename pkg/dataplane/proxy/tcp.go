@@ -1,13 +1,17 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -16,6 +20,8 @@ import (
 type TCP struct {
 	Config
 	Cluster string
+	// ProxyHeader takes a PROXY header (version 2) off each connection first, and refuses those without.
+	ProxyHeader bool
 }
 
 // Serve accepts until l is closed, and then waits for the connections to end.
@@ -23,7 +29,14 @@ type TCP struct {
 func (t *TCP) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	return t.accept(ctx, l, func(c *net.TCPConn) { wg.Go(func() { t.serve(ctx, c) }) })
+	return t.accept(ctx, l, func(c net.Conn) {
+		wg.Go(func() {
+			t.pass(ctx, c, func(ctx context.Context, cancel context.CancelCauseFunc, p *passage) error {
+				p.label, p.Cluster = t.Cluster, t.Cluster
+				return t.relay(ctx, socketOf(c), cancel, p)
+			})
+		})
+	})
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -37,59 +50,109 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (t *TCP) serve(ctx context.Context, client *net.TCPConn) {
-	t.Tracker.begin()
-	defer t.Tracker.end()
-	defer t.Tracker.hold(client)()
+// passage is an opaque connection on its way, or one of which nobody knows yet.
+type passage struct {
+	entry
+	// label is for the metrics.
+	label string
+	// handedOver: it carries HTTP, and somebody else serves it.
+	handedOver bool
+}
+
+// dialled notes a dial.
+func (p *passage) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
+	p.Attempts = append(p.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+}
+
+// pass lets relay carry a connection to its end, and counts and logs it. The
+// context that relay gets ends with the drain time; relay gives why the
+// connection failed, nil if it did not.
+func (c Config) pass(ctx context.Context, conn net.Conn, relay func(context.Context, context.CancelCauseFunc, *passage) error) {
+	c.Tracker.begin()
+	defer c.Tracker.end()
+	defer c.Tracker.hold(conn)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.Tracker.over, func() { cancel(context.Cause(t.Tracker.over)) })() //nolint:contextcheck // what ends all
-	e := &entry{Time: time.Now(), Client: client.RemoteAddr().String(), Protocol: "tcp", Cluster: t.Cluster}
-	err := t.relay(ctx, client, cancel, e)
-	e.Reason = upstream.ReasonOf(err)
-	t.Metrics.ended(t.Cluster, 0, e.Reason, 0)
-	if t.AccessLog == nil {
+	defer context.AfterFunc(c.Tracker.over, func() { cancel(context.Cause(c.Tracker.over)) })() //nolint:contextcheck // what ends all
+	p := &passage{label: unknownCluster, entry: entry{Time: time.Now(), Client: conn.RemoteAddr().String(), Protocol: "tcp"}}
+	err := relay(ctx, cancel, p)
+	if p.handedOver {
 		return
 	}
-	e.Seconds, e.Time = time.Since(e.Time).Seconds(), e.Time.UTC()
 	if err != nil {
-		e.Layer, e.Error = e.Reason.Layer(), asError(err).Error()
+		c.Logger.Debug("connection failed", "cluster", p.label, "reason", upstream.ReasonOf(err), "err", err)
 	}
-	t.AccessLog.add(e)
+	_ = conn.Close()
+	p.Reason = upstream.ReasonOf(err)
+	c.Metrics.ended(p.label, 0, p.Reason, 0)
+	c.Limits.count(p.Reason)
+	if c.AccessLog == nil {
+		return
+	}
+	p.Seconds, p.Time = time.Since(p.Time).Seconds(), p.Time.UTC()
+	if err != nil {
+		p.Layer, p.Error = p.Reason.Layer(), asError(err).Error()
+	}
+	c.AccessLog.add(&p.entry)
 }
 
-// relay gives why the connection failed; nil if it did not. It notes in e what it did.
-func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, e *entry) error {
-	cluster, err := t.resolve(ctx, t.Cluster)
-	if err == nil {
-		raw, lease, derr := t.dialCluster(ctx, cluster, clientHash(e.Client), cancel, func(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
-			e.Attempts = append(e.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
-		})
-		if derr == nil {
-			defer lease.End(true)
-			defer func() { _ = raw.Close() }()
-			defer context.AfterFunc(ctx, func() { reset(raw) })()
-			defer func() { _ = client.Close() }()
-			e.BytesReceived, e.BytesSent = splice(raw.TCPConn, client)
-			return brokenBy(ctx, lease)
+// relay gives why the connection failed; nil if it did not. It notes in p what it did.
+func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, p *passage) error {
+	up, err := t.open(ctx, client, cancel, p)
+	if err != nil {
+		// Opaque TCP has no words: a reset is how a refused connection looks.
+		reset(client)
+		return err
+	}
+	defer up.close()
+	defer func() { _ = client.Close() }()
+	var why upstream.Reason
+	p.BytesReceived, p.BytesSent, why = relayConns(up.TCPConn, client, t.tcpIdle())
+	return t.brokenBy(ctx, up.lease, up.hop(), why)
+}
+
+// open connects to the cluster.
+func (t *TCP) open(ctx context.Context, client *net.TCPConn, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+	if e := t.Limits.overloaded(); e != nil {
+		return nil, e
+	}
+	from := proxyproto.Header{Source: addrPortOf(client.RemoteAddr()), Destination: addrPortOf(client.LocalAddr())}
+	if t.ProxyHeader {
+		var err error
+		if from, err = readProxyHeader(client, from); err != nil {
+			return nil, &upstream.Error{Reason: upstream.BadProxyHeader, Unsent: true, Unanswered: true, Err: err}
 		}
-		err = derr
+		p.Client = from.Source.String()
 	}
-	// Opaque TCP has no words: a reset is how a refused connection looks.
-	reset(client)
-	t.Logger.Debug("connection failed", "cluster", t.Cluster, "reason", upstream.ReasonOf(err), "err", err)
-	return err
+	cluster, err := t.resolve(ctx, t.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	return t.dialLink(ctx, cluster, from, cancel, p)
 }
 
-// brokenBy tells why we ended an established connection ourselves; nil when we did not.
-func brokenBy(ctx context.Context, lease *endpoints.Lease) error {
+// tcpIdle is how long nothing may move on an opaque connection.
+func (c Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
+
+// brokenBy tells why an established connection broke off; nil when it ended in
+// order. Where we ended it ourselves, why says nothing, and the reason is ours.
+// The lease is nil where no cluster leads to hop.
+func (c Config) brokenBy(ctx context.Context, lease *endpoints.Lease, hop netip.AddrPort, why upstream.Reason) error {
 	if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
-		return &upstream.Error{Reason: cause.Reason, NextHop: lease.Key.Address, Err: cause.Err}
+		return &upstream.Error{Reason: cause.Reason, NextHop: hop, Err: cause.Err}
 	}
-	if lease.Overdue() {
+	if lease != nil && lease.Overdue() {
 		return overdue(lease)
 	}
-	return nil
+	switch why { //nolint:exhaustive // what a relay finds
+	case upstream.None:
+		return nil
+	case upstream.ClientGone:
+		return &upstream.Error{Reason: why, Err: errors.New("the client's connection broke off")}
+	case upstream.IdleTimeout:
+		return &upstream.Error{Reason: why, NextHop: hop, Err: fmt.Errorf("nothing moved for %s", c.tcpIdle())}
+	}
+	return &upstream.Error{Reason: why, NextHop: hop, Err: errors.New("the endpoint reset the connection")}
 }
 
 func overdue(lease *endpoints.Lease) *upstream.Error {

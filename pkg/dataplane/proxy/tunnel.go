@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -56,26 +58,102 @@ type halfCloser interface {
 
 // splice copies both ways until both directions have ended. An end of stream
 // passes on as a half-close; an error ends both at once. It gives the bytes
-// that each side received.
-func splice(a, b halfCloser) (toA, toB int64) {
-	var wg sync.WaitGroup
-	wg.Go(func() { toA = pump(a, b) })
-	toB = pump(b, a)
+// that each side received, and why the tunnel broke off: None, ClientGone, or
+// the upstream's reset, by whether it had sent anything.
+func splice(up, client halfCloser) (toUp, toClient int64, why upstream.Reason) {
+	var (
+		wg    sync.WaitGroup
+		first = breakage{client: client}
+	)
+	wg.Go(func() { toUp = first.pump(up, client) })
+	toClient = first.pump(client, up)
 	wg.Wait()
-	return toA, toB
+	return toUp, toClient, first.reason(toClient)
 }
 
-func pump(dst, src halfCloser) int64 {
+// breakage is the first of what went wrong with a tunnel: what follows is our own doing.
+type breakage struct {
+	client halfCloser
+	once   sync.Once
+	// side broke, nil for none; expired: neither did, but nothing moved. Both are set once.
+	side    halfCloser
+	expired bool
+	// over is set before anything is reset.
+	over atomic.Bool
+	// toldUp and toldClient: this side was told of the other's end.
+	toldUp, toldClient atomic.Bool
+}
+
+func (f *breakage) told(side halfCloser) *atomic.Bool {
+	if side == f.client {
+		return &f.toldClient
+	}
+	return &f.toldUp
+}
+
+func (f *breakage) reason(toClient int64) upstream.Reason {
+	switch {
+	case f.expired:
+		return upstream.IdleTimeout
+	case f.side == nil:
+		return upstream.None
+	case f.side == f.client:
+		return upstream.ClientGone
+	case toClient == 0:
+		return upstream.ResetBeforeHeaders
+	}
+	return upstream.ResetMidBody
+}
+
+func (f *breakage) pump(dst, src halfCloser) int64 {
 	n, err := io.Copy(dst, src)
+	f.ended(dst, src, err)
+	return n
+}
+
+// ended passes on how the direction from src to dst ended; err is nil at the end of the stream.
+func (f *breakage) ended(dst, src halfCloser, err error) {
+	if err == nil && !f.told(src).Load() && (dead(tcpOf(src)) || f.over.Load()) {
+		// A reset is reported once. The other direction, which writes there, had
+		// the error, and to this one it looks like an end.
+		err = syscall.ECONNRESET
+		f.once.Do(func() { f.side = src })
+	}
 	if err != nil {
+		f.once.Do(func() { f.side = brokenOf(dst, src, err) })
+		f.over.Store(true)
 		// What one side lost must not look like a clean end to the other.
 		reset(dst)
 		reset(src)
-		return n
+		return
 	}
+	f.told(dst).Store(true)
 	// It fails where dst is gone altogether, which the other direction finds out.
 	_ = dst.CloseWrite()
-	return n
+}
+
+// brokenOf is the side that err came from; nil where we have closed a side ourselves.
+func brokenOf(dst, src halfCloser, err error) halfCloser {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return nil
+	case dead(tcpOf(dst)):
+		return dst
+	}
+	return src
+}
+
+// tcpOf is the socket below a side of a tunnel; nil for a stream.
+func tcpOf(c halfCloser) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case *early:
+		return tcpOf(c.halfCloser)
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
+	}
+	return nil
 }
 
 func reset(c io.Closer) {
@@ -91,9 +169,9 @@ func (x *exchange) guard(c io.Closer) func() bool {
 	return context.AfterFunc(x.over, func() { reset(c) })
 }
 
-// established notes why we ended a tunnel ourselves, if we did.
-func (x *exchange) established(lease *endpoints.Lease) {
-	if e := brokenBy(x.over, lease); e != nil {
+// established notes why a tunnel broke off, if it did.
+func (x *exchange) established(lease *endpoints.Lease, why upstream.Reason) {
+	if e := x.brokenBy(x.over, lease, lease.Key.Address, why); e != nil {
 		x.failed(asError(e))
 	}
 }
@@ -112,8 +190,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(x.w).Flush()
-		x.received, x.sent = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
-		x.established(lease)
+		var why upstream.Reason
+		x.received, x.sent, why = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
+		x.established(lease, why)
 		return nil
 	}
 	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
@@ -122,8 +201,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
-	x.received, x.sent = splice(raw.TCPConn, client)
-	x.established(lease)
+	var why upstream.Reason
+	x.received, x.sent, why = splice(raw.TCPConn, client)
+	x.established(lease, why)
 	return nil
 }
 
@@ -146,13 +226,18 @@ func (s *h2Stream) CloseWrite() error { return nil }
 
 // spliceStream copies both ways until the upstream has ended. The client must
 // be told then, and only the handler's return tells it.
-func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64) {
-	var wg sync.WaitGroup
-	wg.Go(func() { toUp = pump(up, client) })
-	toClient = pump(client, up)
+func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why upstream.Reason) {
+	var (
+		wg    sync.WaitGroup
+		first = breakage{client: client}
+	)
+	wg.Go(func() { toUp = first.pump(up, client) })
+	toClient = first.pump(client, up)
+	// What this does to the other direction is no breakage.
+	first.once.Do(func() {})
 	_ = client.Close()
 	wg.Wait()
-	return toUp, toClient
+	return toUp, toClient, first.reason(toClient)
 }
 
 // hijack takes the client's connection over and writes head to it.
@@ -220,8 +305,13 @@ func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) 
 	if !ok {
 		upHalf = upgraded{up}
 	}
-	x.received, x.sent = splice(upHalf, client)
-	x.established(lease)
+	var why upstream.Reason
+	x.received, x.sent, why = splice(upHalf, client)
+	if why == upstream.ResetBeforeHeaders {
+		// The change of protocols was an answer.
+		why = upstream.ResetMidBody
+	}
+	x.established(lease, why)
 	return nil
 }
 

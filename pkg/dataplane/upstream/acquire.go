@@ -120,6 +120,7 @@ func (p *Pool) open(ctx context.Context) (Conn, error) {
 		_ = cc.Close()
 		return nil, err
 	}
+	c.streams = c.Available() + c.InFlight()
 	p.mu.Lock()
 	if p.retired {
 		p.mu.Unlock()
@@ -133,11 +134,13 @@ func (p *Pool) open(ctx context.Context) (Conn, error) {
 }
 
 // limited says that it is for the streams if a further connection would have
-// been needed only because those that are open carry no more.
+// been needed only because those that are open carry no more. One that winds
+// up after a GOAWAY takes no more either, but that is not for its streams.
 func (p *Pool) limited(e *Error) *Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.Reason == BreakerConnections && p.cfg.HTTP2 && len(p.conns) > 0 {
+	full := func(c *conn) bool { return c.Err() == nil && c.InFlight() >= c.streams }
+	if e.Reason == BreakerConnections && p.cfg.HTTP2 && slices.ContainsFunc(p.conns, full) {
 		e.Reason = StreamLimit
 		e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and the cluster may have no further connection", len(p.conns))
 	}

@@ -17,6 +17,8 @@ type conn struct {
 	pool *Pool
 	// tcp is set by the dial, before ClientConn.
 	tcp *counted
+	// streams is how many requests it took when it was new. Set once.
+	streams int
 
 	// busy and used are guarded by pool.mu. busy is a hint for HTTP/1.1;
 	// Reserve decides. used is when the connection was last in use.
@@ -109,7 +111,7 @@ func (c *conn) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := c.ClientConn.RoundTrip(req)
 	if err == nil {
 		if rw, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-			resp.Body = c.pool.book(rw)
+			resp.Body = c.pool.book(rw, c.tcp.TCPConn)
 		} else if resp.Body != http.NoBody {
 			resp.Body = &answerBody{resp.Body, req.Context(), c.pool} //nolint:contextcheck // the request's own
 		}

@@ -124,7 +124,7 @@ func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unan
 		e.Reason = ContextReason(ctx)
 	case isStream && stream.Code == http2.ErrCodeCancel && deadlineWithin(ctx, cancelMargin):
 		e.Reason = Deadline
-	case e.Unsent && isStream:
+	case e.Unsent && (isStream || isGoAway(err)):
 		e.Reason = StreamRefused
 	case isStream && stream.Code == http2.ErrCodeProtocol, isNonsense(err):
 		e.Reason = ProtocolError
@@ -148,6 +148,19 @@ var notSent = []string{
 	"http2: client conn not usable",
 	"http2: client conn is closed",
 	"http2: client conn could not be established",
+}
+
+// isGoAway tells whether the connection took no further stream, by a GOAWAY or
+// because the client gave it up: the first two of notSent.
+func isGoAway(err error) bool {
+	return strings.Contains(err.Error(), notSent[0]) || strings.Contains(err.Error(), notSent[1])
+}
+
+// Shed tells whether the endpoint refused this one stream (REFUSED_STREAM): it
+// has too much to do. One that winds a connection up with a GOAWAY has not.
+func (e *Error) Shed() bool {
+	_, isStream := errors.AsType[http2.StreamError](e.Err)
+	return e.Reason == StreamRefused && isStream
 }
 
 func refusedByPeer(err error) bool {

@@ -37,12 +37,44 @@ var outcomes = []outcome{
 		"The request's body is longer than `--max-request-bytes`.", "Send less, or raise the limit.",
 	},
 	{
+		HeaderLimit, Client, http.StatusRequestHeaderFieldsTooLarge, codes.ResourceExhausted, "http_request_error",
+		"The request's header has more fields than `--max-headers`.", "Send fewer, or raise the limit.",
+	},
+	{
+		HeaderTimeout, Client, http.StatusRequestTimeout, codes.Unavailable, "http_request_error",
+		"A connection's first header was not complete within `--header-timeout`. It is closed without an answer; only `freshmesh_limits_reached_total` has the reason.", "Look at the client: it connects and says nothing.",
+	},
+	{
+		BodyTimeout, Client, http.StatusRequestTimeout, codes.Unavailable, "http_request_error",
+		"The client's upload paused for longer than `--body-timeout`.", "Look at the client and the network to it.",
+	},
+	{
+		SlowReader, Client, statusClientGone, codes.Canceled, "http_request_error",
+		"The client took nothing of the response for `--write-timeout`; the response broke off.", "Look at the client and the network to it.",
+	},
+	{
+		BadProxyHeader, Client, http.StatusBadRequest, codes.InvalidArgument, "http_request_error",
+		"The connection did not begin with a PROXY header, version 2, as its listener wants. It is reset.", "Look at what is in front of the listener.",
+	},
+	{
 		ClientGone, Client, statusClientGone, codes.Canceled, "http_request_error",
 		"The client went away before the answer.", "Look at the client's timeouts; a slow upstream shows as this where they are short.",
 	},
 	{
 		Overload, Self, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
-		"This proxy has `--max-active-requests` in flight and sheds the rest at once.", "Look for the slow upstream that holds them, or raise the limit.",
+		"This proxy has `--max-active-requests` in flight, or holds `--max-memory`, and sheds what is new at once.", "The error says which. Look for the slow upstream that holds them, or raise the limit.",
+	},
+	{
+		NotCaptured, Self, http.StatusMisdirectedRequest, codes.Unimplemented, "destination_not_found",
+		"A client connected to the inbound listener itself, which knows only where captured connections were going.", "Connect to the application's own address.",
+	},
+	{
+		Loop, Self, http.StatusLoopDetected, codes.Internal, "proxy_loop_detected",
+		"The captured connection was going to this proxy.", "Look at the rules that lead connections here: they must leave out what the proxy sends.",
+	},
+	{
+		ConnectionLimit, Self, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
+		"The listeners hold `--max-connections`, or the process has no file descriptor left. The connection is reset or waits; only `freshmesh_limits_reached_total` has the reason.", "Look for who holds them, or raise the limit.",
 	},
 	{
 		Draining, Self, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
@@ -55,6 +87,10 @@ var outcomes = []outcome{
 	{
 		NoSuchService, Discovery, http.StatusNotFound, codes.Unimplemented, "destination_not_found",
 		"The control plane says that there is no such service or port.", "Check the name, the namespace and the port; the error names the cluster that was asked for.",
+	},
+	{
+		UnknownDestination, Discovery, http.StatusForbidden, codes.PermissionDenied, "http_request_denied",
+		"The captured connection was going to an address that is no service, and `--unknown-destinations` refuses those.", "Let them pass, or make a service of it.",
 	},
 	{
 		DiscoveryPending, Discovery, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
@@ -127,6 +163,10 @@ var outcomes = []outcome{
 	{
 		EndpointRemoved, Connection, http.StatusServiceUnavailable, codes.Unavailable, "connection_terminated",
 		"The endpoint left the service, and the request was still on it at the end of the drain time.", "Raise `freshmesh.dev/drain`, or make the work shorter.",
+	},
+	{
+		IdleTimeout, Connection, http.StatusGatewayTimeout, codes.Unavailable, "connection_read_timeout",
+		"Nothing moved on an opaque connection for `--tcp-idle-timeout`. It is reset.", "Use keepalives in the application, or raise the limit.",
 	},
 	{
 		StreamRefused, Peer, http.StatusServiceUnavailable, codes.Unavailable, "connection_terminated",

@@ -48,6 +48,16 @@ const (
 	BadAuthority       Reason = "bad_authority"
 	BadBody            Reason = "bad_request_body"
 	BodyTooLarge       Reason = "body_too_large"
+	UnknownDestination Reason = "unknown_destination"
+	Loop               Reason = "loop"
+	NotCaptured        Reason = "not_captured"
+	IdleTimeout        Reason = "idle_timeout"
+	ConnectionLimit    Reason = "connection_limit"
+	HeaderLimit        Reason = "header_limit"
+	HeaderTimeout      Reason = "header_timeout"
+	BodyTimeout        Reason = "body_timeout"
+	SlowReader         Reason = "slow_reader"
+	BadProxyHeader     Reason = "bad_proxy_header"
 )
 
 // Layer is where a request failed: who should be looked at first.

@@ -57,11 +57,15 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 type switched struct {
 	io.ReadWriteCloser
 	pool *Pool
+	tcp  *net.TCPConn
 }
 
+// Socket is the connection itself, to look at and not to use.
+func (s *switched) Socket() *net.TCPConn { return s.tcp }
+
 // book puts a connection that changed protocols on the books.
-func (p *Pool) book(rw io.ReadWriteCloser) *switched {
-	s := &switched{rw, p}
+func (p *Pool) book(rw io.ReadWriteCloser, tcp *net.TCPConn) *switched {
+	s := &switched{rw, p, tcp}
 	p.mu.Lock()
 	p.tunnels[s] = struct{}{}
 	p.mu.Unlock()

@@ -1,0 +1,22 @@
+package limit
+
+import (
+	"net"
+	"time"
+)
+
+// The times after which a peer counts as dead: one that has not acknowledged
+// what was sent to it, and one that answers no keepalive.
+const (
+	userTimeout       = 30 * time.Second
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 10 * time.Second
+	keepAliveCount    = 3
+)
+
+// Watch makes the kernel end c with an error when its peer is dead. It is best
+// effort: a socket without these options works too.
+func Watch(c *net.TCPConn) {
+	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount})
+	setUserTimeout(c, userTimeout)
+}
