@@ -213,4 +213,3 @@ func (r retries) HandleRPC(_ context.Context, s stats.RPCStats) {
 		r.record.edit(r.kind, func(k *report.Kind) { k.Retried++ })
 	}
 }
-

@@ -25,9 +25,9 @@ type container struct {
 		From, To string
 		ReadOnly bool
 	}
-	Dir      string
-	User     int
-	Group    int
+	Dir       string
+	User      int
+	Group     int
 	Args, Env []string
 }
 

@@ -24,10 +24,11 @@ func TestMain(m *testing.M) { os.Exit(rig.Main(m, nil)) }
 func TestNode(t *testing.T) {
 	r := rig.ForTest(t, rig.Config{Nodes: 2})
 	n := node{r, r.Namespace(t, "node", nil)}
-	for name, test := range map[string]func(*testing.T, node){
-		"Life": life, "Killed": killed, "CrashLoop": crashLoop, "Completed": completed, "Death": death, "Forced": forced,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, n) })
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, node)
+	}{{"Life", life}, {"Killed", killed}, {"CrashLoop", crashLoop}, {"Completed", completed}, {"Forced", forced}, {"Death", death}} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, n) })
 	}
 }
 
@@ -296,4 +297,3 @@ spec: {containers: [{name: main, image: tools, command: [/bin/sh, -c, 'trap "" T
 		return slices.Contains(events, "ended main"), events
 	})
 }
-

@@ -81,7 +81,11 @@ func (k *Kubelet) renew(ctx context.Context, status bool) error {
 		ObjectMeta: metav1.ObjectMeta{Name: k.config.Name},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &k.config.Name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	}
-	_, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+	renewal, err := json.Marshal(map[string]any{"spec": lease.Spec})
+	if err != nil {
+		return err
+	}
+	_, err = leases.Patch(ctx, k.config.Name, types.MergePatchType, renewal, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	}

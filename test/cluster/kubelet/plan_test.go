@@ -28,9 +28,11 @@ func podOf(t *testing.T, roles string) (*v1.Pod, []*container) {
 	return pod, containersOf(pod)
 }
 
-func started(c *container)    { c.process, c.runs, c.started, c.ready = &process{}, c.runs+1, true, true }
-func starting(c *container)   { c.process, c.runs = &process{}, c.runs+1 }
-func ended(c *container)      { c.process, c.runs, c.ended = nil, max(1, c.runs), &v1.ContainerStateTerminated{} }
+func started(c *container)  { c.process, c.runs, c.started, c.ready = &process{}, c.runs+1, true, true }
+func starting(c *container) { c.process, c.runs = &process{}, c.runs+1 }
+func ended(c *container) {
+	c.process, c.runs, c.ended = nil, max(1, c.runs), &v1.ContainerStateTerminated{}
+}
 func failedWell(c *container) { ended(c); c.ended.ExitCode = 1 }
 func waiting(*container)      {}
 

@@ -24,10 +24,10 @@ const (
 
 // tally counts a probe's results against its thresholds.
 type tally struct {
-	spec     *v1.Probe
-	same     int32
-	last     bool
-	any      bool
+	spec *v1.Probe
+	same int32
+	last bool
+	any  bool
 }
 
 // add takes a result, and tells whether it makes a verdict: as many in a row as the threshold wants.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"testing"
 
 	"github.com/freshmesh/freshmesh/test/cluster/build"
 	"github.com/freshmesh/freshmesh/test/cluster/sandbox"
@@ -53,9 +52,9 @@ func outside(prepare func(string) error) error {
 	return errors.Join(os.Setenv(kubernetesDir, programs.Kubernetes), os.Setenv(ownDir, programs.Own))
 }
 
-// Main is for TestMain: it runs the tests in a sandbox, and gives the exit code. On a
+// Main is for TestMain: it runs the tests, a *testing.M, in a sandbox, and gives the exit code. On a
 // machine without one it says so and passes, but with CI=true it fails.
-func Main(m *testing.M, prepare func(root string) error) int {
+func Main(m interface{ Run() int }, prepare func(root string) error) int {
 	code, done, err := Enter(prepare)
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable) && os.Getenv("CI") != "true":

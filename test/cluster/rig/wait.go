@@ -1,10 +1,13 @@
 package rig
 
 import (
+	"bytes"
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -13,13 +16,15 @@ import (
 // ForTest starts a cluster for one test binary's tests, and shows its logs when a test fails.
 func ForTest(t *testing.T, c Config) *Rig {
 	t.Helper()
+	log := &logWriter{}
+	c.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log})
 	r, err := Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(r.Logs(15))
+			t.Logf("%s\nnodes:\n%s", r.Logs(15), log.String())
 		}
 		r.Close()
 	})
@@ -33,15 +38,19 @@ func Until(t testing.TB, d time.Duration, what string, holds func(ctx context.Co
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last any
 	for {
 		ok, state := holds(ctx)
 		if ok {
 			return
 		}
+		if ctx.Err() == nil {
+			last = state // not that time is over
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("after %v: not %s: %v", d, what, state)
+			t.Fatalf("after %v: not %s: %v", d, what, last)
 		}
 	}
 }
@@ -88,4 +97,22 @@ func Condition(pod *v1.Pod, kind v1.PodConditionType) v1.ConditionStatus {
 		}
 	}
 	return ""
+}
+
+// logWriter keeps what is written, for several writers.
+type logWriter struct {
+	mu     sync.Mutex // guards buffer
+	buffer bytes.Buffer
+}
+
+func (l *logWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.Write(p)
+}
+
+func (l *logWriter) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.String()
 }

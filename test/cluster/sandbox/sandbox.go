@@ -30,11 +30,14 @@ var ErrUnavailable = errors.New("a cluster needs root or user namespaces (and a 
 // inside is set in the environment of the process inside.
 const inside = "FRESHMESH_SANDBOX"
 
+// Inside tells whether this is the process inside.
+func Inside() bool { return os.Getenv(inside) != "" }
+
 // Main makes sure that the rest of the program runs in a sandbox. Inside one it
 // returns done false. Outside it runs the program again inside one, with the
 // same arguments, passes signals on, and returns done true with its exit code.
 func Main() (code int, done bool, err error) {
-	if os.Getenv(inside) != "" {
+	if Inside() {
 		return 0, false, settle()
 	}
 	// The kernel tells the child that its parent has died when the thread that made it ends.
