@@ -61,8 +61,17 @@ test: ## run every test, with the race detector where there is a C compiler
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
 	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
-	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
+	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test -timeout 40m ./...) || status=1; done; \
 	exit $$status
+
+cluster: ## start a real Kubernetes control plane and nodes for a developer, until Ctrl-C (RUN="sh" for a shell in there)
+	@cd test/cluster && $(GO) run ./start $(RUN)
+
+ROLLOUTS    ?= 100
+rollouts: ## ROLLOUTS rollouts of 10 pods, and one of 50 with and without the barrier; writes docs/rollouts.md (an hour)
+	@mkdir -p bin
+	cd test/cluster && $(GO) test ./e2e -run '^TestRollouts$$' -count 1 -timeout 0 -v -rollouts $(ROLLOUTS) -table $(CURDIR)/docs/rollouts.md > $(CURDIR)/bin/rollouts.txt 2>&1 || \
+		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' $(CURDIR)/bin/rollouts.txt; exit 1; }
 
 HISTORIES   ?= 10000
 AGE         ?= 720h
