@@ -21,5 +21,6 @@ func run(ctx context.Context, p program.Process, args []string) int {
 		{Name: "drain", Short: "wait until no proxy uses a pod or an endpoint", Run: drain},
 		{Name: "bootstrap", Short: "write the bootstrap of an Envoy or of a gRPC client", Run: bootstrap},
 		{Name: "inject", Short: "add the proxy to the workloads among YAML documents", Run: injectProxy},
-	}, "check")
+		{Name: "check", Short: "look at a cluster and say what is missing", Run: check},
+	})
 }

@@ -115,8 +115,8 @@ func enabledOrDisabled(into *bool) func(string) error {
 	}
 }
 
-// passedOver says why a pod gets no proxy; "" where it gets one.
-func passedOver(m *metav1.ObjectMeta, spec *corev1.PodSpec) string {
+// PassedOver says why a pod gets no proxy; "" where it gets one.
+func PassedOver(m *metav1.ObjectMeta, spec *corev1.PodSpec) string {
 	switch {
 	case m.Labels[Inject] == Disabled || m.Annotations[Inject] == Disabled:
 		return Inject + " is disabled"

@@ -185,7 +185,7 @@ func (c Config) template(o map[string]any, path []string) (changed bool, note st
 	if err != nil {
 		return false, "", err
 	}
-	if reason := passedOver(&pod.ObjectMeta, &pod.Spec); reason != "" {
+	if reason := PassedOver(&pod.ObjectMeta, &pod.Spec); reason != "" {
 		return false, "not injected: " + reason, nil
 	}
 	if len(pod.Spec.Containers) == 0 {

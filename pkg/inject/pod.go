@@ -51,7 +51,7 @@ func (c Config) changesOf(m *metav1.ObjectMeta, spec *corev1.PodSpec, at string)
 		grace = *spec.TerminationGracePeriodSeconds
 	}
 	out := changes{preStop: map[int]corev1.LifecycleHandler{}}
-	if !hasProxy(spec) {
+	if !HasProxy(spec) {
 		out.init = []corev1.Container{chosen.proxy(grace)}
 		if chosen.redirect {
 			out.init = append(out.init, chosen.redirecting())
@@ -79,7 +79,8 @@ func (c Config) changesOf(m *metav1.ObjectMeta, spec *corev1.PodSpec, at string)
 	return out, nil
 }
 
-func hasProxy(spec *corev1.PodSpec) bool {
+// HasProxy tells whether a pod has the proxy, as a native sidecar or as a container.
+func HasProxy(spec *corev1.PodSpec) bool {
 	for i := range spec.InitContainers {
 		if spec.InitContainers[i].Name == ProxyContainer {
 			return true

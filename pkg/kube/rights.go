@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -47,4 +48,15 @@ func Rules() []rbacv1.PolicyRule {
 		out = append(out, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: r.Verbs})
 	}
 	return out
+}
+
+// RESTConfig is the connection that New makes for c, without its dialer and
+// limits: for asking a cluster something once. It sends nothing.
+func RESTConfig(c Config) (*rest.Config, error) { return restConfig(c) }
+
+// Explain gives a failed request's reason in one line; what is the request, such as "list services",
+// server the API server's host and port.
+func Explain(err error, what, server string) string {
+	reason, _ := explain(err, what, server)
+	return reason
 }

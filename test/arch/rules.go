@@ -24,6 +24,7 @@ var rules = []rule{
 	{path: "pkg/history", may: []string{"pkg/mesh", "pkg/ack"}, pure: true},
 	{path: "pkg/drain/drainv1"},
 	{path: "pkg/drain", may: []string{"pkg/mesh"}, pure: true},
+	{path: "pkg/kube/clustercheck", may: []string{"pkg/kube", "pkg/inject"}},
 	{path: "pkg/kube/...", may: []string{"pkg/mesh", "pkg/object"}},
 	{path: "pkg/directory", may: []string{"pkg/mesh"}},
 	{path: "pkg/manifest/...", may: []string{"pkg/mesh", "pkg/object", "pkg/directory"}},
