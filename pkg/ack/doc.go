@@ -26,6 +26,11 @@
 // form until an ACK it is open what the node holds, and it counts as behind even
 // when the resource has changed back.
 //
+// A name is behind since what the node holds of it was current last (testdata/since):
+// what came and went before it could be sent makes nobody late. A node of which
+// nothing is known before its first ACK (Distrust) is behind since it was first sent a response
+// that it has not answered, whether or not there is anything.
+//
 // # States
 //
 // From its types' exceptions a node's state is judged anew whenever somebody looks;

@@ -72,6 +72,15 @@ func (t *Tracker) waiting() time.Time {
 	return t.waitingSince
 }
 
+// doubtedSince is since when a node of which nothing is known yet has not answered; now
+// where nothing waits for it.
+func (t *Tracker) doubtedSince(now time.Time) time.Time {
+	if t.flight == nil {
+		return now
+	}
+	return t.waiting()
+}
+
 func (t *Tracker) giveUp() {
 	if t.flight == nil {
 		return

@@ -41,23 +41,19 @@ func (s *Stream) Holding(t mesh.Type, name mesh.Name, now time.Time, cur Current
 }
 
 func (s *Stream) holding(tr *Tracker, e exception, lacks bool, now time.Time, version mesh.Version) Holding {
-	out := Holding{Subscribed: true, AsOf: tr.seen}
+	out, behindSince := Holding{Subscribed: true, AsOf: tr.seen}, e.behindSince()
 	switch {
 	case !lacks && tr.unproven:
-		e = exception{told: true, since: s.ConnectedAt}
+		e, behindSince = exception{told: true, since: s.ConnectedAt}, tr.doubtedSince(now)
 	case !lacks || e.holding(version) == version:
 		out.Latest, out.State, out.Version = true, Fresh, version
 		return out
 	}
 	out.Version, out.Unsure, out.Told, out.Since = e.held, e.unsure, e.told, e.since
-	confirmed := s.ConfirmedAt
-	if confirmed.IsZero() {
-		confirmed = s.ConnectedAt
-	}
 	switch {
 	case e.phase == refused && lacks:
 		out.State, out.Reason = Rejected, tr.nack.message
-	case now.Sub(e.since) > s.Policy.AckTimeout || now.Sub(confirmed) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
+	case now.Sub(behindSince) > s.Policy.AckTimeout || now.Sub(s.quietSince()) > s.Policy.ProbeInterval+s.Policy.AckTimeout:
 		out.State, out.Reason = Stale, tr.delay(now)
 	default:
 		out.State, out.Reason = Pending, tr.delay(now)

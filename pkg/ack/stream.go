@@ -47,6 +47,9 @@ type Stream struct {
 	// ConnectedAt is when the stream was opened, ConfirmedAt the last valid ACK
 	// or NACK on it (the zero time before the first).
 	ConnectedAt, ConfirmedAt time.Time
+	// AskedAt is when the client, which had nothing to ask and to answer, last asked for
+	// something: who asks for nothing is not probed, and is not late when it begins.
+	AskedAt time.Time
 	// Elsewhere is when another stream of the node last confirmed another type,
 	// where each of its streams has one type; zero otherwise.
 	Elsewhere time.Time
@@ -151,7 +154,7 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 		out.Behind++
 		out.BehindVersions = max(out.BehindVersions, e.versions())
 		sum ^= cur.Sum(t, name) ^ mesh.Sum(name, held)
-		if at := tr.behindSince(e, now); since.IsZero() || at.Before(since) {
+		if at := e.behindSince(); since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}
@@ -165,15 +168,31 @@ func (s *Stream) State(t mesh.Type, now time.Time, cur Current) TypeState {
 	return out
 }
 
+// Idle tells whether the client asks for nothing, and has nothing to answer.
+func (s *Stream) Idle() bool {
+	for _, tr := range s.types {
+		if tr.flight != nil || tr.Subscribed() {
+			return false
+		}
+	}
+	return true
+}
+
+// quietSince is from when on the node owes a sign of life.
+func (s *Stream) quietSince() time.Time {
+	return latest(latest(s.ConnectedAt, s.ConfirmedAt), s.AskedAt)
+}
+
 func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refusedCurrent bool) {
 	tr := s.types[t]
-	confirmed := s.ConfirmedAt
-	if confirmed.IsZero() {
-		confirmed = s.ConnectedAt
-	}
+	confirmed := s.quietSince()
 	silence := s.Policy.ProbeInterval + s.Policy.AckTimeout
+	behind := out.Behind > 0 || tr.unproven
+	if at := tr.doubtedSince(now); tr.unproven && (since.IsZero() || at.Before(since)) {
+		since = at
+	}
 	behindFor := time.Duration(0)
-	if out.Behind > 0 {
+	if behind {
 		behindFor = max(now.Sub(since), 0)
 	}
 	warming := s.Policy.Withholds(t) && tr.flight != nil && s.confirmedSince(t, now.Add(-silence))
@@ -182,14 +201,14 @@ func (s *Stream) judge(t mesh.Type, out *TypeState, now, since time.Time, refuse
 		out.State = Fresh // nothing is asked for, so nothing can be out of date
 	case refusedCurrent:
 		out.State, out.Reason = Rejected, out.Nack.Message
-	case out.Behind > 0 && behindFor > s.Policy.AckTimeout && !warming:
+	case behind && behindFor > s.Policy.AckTimeout && !warming:
 		out.State, out.StaleForSeconds = Stale, behindFor.Seconds()
 		out.Reason = tr.delay(now)
 	case now.Sub(confirmed) > silence && tr.Subscribed():
 		// Who subscribes to nothing cannot be probed, and lacks nothing.
 		out.State, out.StaleForSeconds = Stale, now.Sub(confirmed).Seconds()
 		out.Reason = "nothing acknowledged for " + roundSeconds(now.Sub(confirmed))
-	case out.Behind > 0 || tr.unproven && tr.Subscribed():
+	case behind:
 		out.State, out.Reason = Pending, tr.delay(now)
 	default:
 		out.State = Fresh

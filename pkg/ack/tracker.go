@@ -62,22 +62,22 @@ type exception struct {
 	want mesh.Version
 	// nonce is the response that carried want.
 	nonce uint64
-	// since is when held went out of date; changing is from then to the last change.
-	since    time.Time
-	changing time.Duration
+	// since is when held went out of date; late is from then to the last time that it was current
+	// again, though it was not known any more that the node held it.
+	since time.Time
+	late  time.Duration
 	// newer counts the versions since held; sentNewer is what it was when want was sent.
 	newer, sentNewer int32
 }
 
-// behindSince is when a node that may not hold the current version began to be
-// behind. What it held is current again where a change was taken back: then only the
-// latest word is missing, and not what it did without meanwhile. Where the node is not
-// known to hold even nothing, absence is no such form.
-func (t *Tracker) behindSince(e exception, now mesh.Version) time.Time {
-	if e.held == now && (now != "" || !t.unproven) {
-		return e.since.Add(e.changing)
-	}
-	return e.since
+// behindSince is when the node began to be behind. Where a change was taken back, only
+// the latest word is missing, and not what the node did without meanwhile.
+func (e exception) behindSince() time.Time { return e.since.Add(e.late) }
+
+// holds tells whether a version is the one that the node acknowledged last. Where it is
+// not known to hold even nothing, absence is none.
+func (t *Tracker) holds(e exception, version mesh.Version) bool {
+	return e.held == version && version != mesh.VersionUnknown && (version != "" || !t.unproven)
 }
 
 // versions gives how many versions the node is behind; 0 where it holds none.
@@ -151,11 +151,11 @@ func (t *Tracker) Ask(name mesh.Name, held mesh.Version, at time.Time) {
 func (t *Tracker) AwaitsChange(name mesh.Name) bool { return t.exceptions[name].changed }
 
 // Lose makes a name due because the node may have thrown it away, whatever it
-// was known to hold.
-func (t *Tracker) Lose(name mesh.Name, at time.Time) {
+// was known to hold; now is the current version.
+func (t *Tracker) Lose(name mesh.Name, now mesh.Version, at time.Time) {
 	e, known := t.exceptions[name]
-	if !known {
-		e.since = at
+	if !known || e.holding(now) == now {
+		e.since, e.late = at, 0
 	}
 	e.held, e.unsure, e.told, e.asked = "", true, true, true
 	t.setDue(name, e, known)
@@ -171,19 +171,31 @@ func (t *Tracker) Hurry(heard bool) {
 	}
 }
 
-// Changed makes a name due because the resource is no longer as the node holds
-// it. was is the version before; at is when it went out of date.
-func (t *Tracker) Changed(name mesh.Name, was mesh.Version, at time.Time) {
+// Change is what became of a resource: the version before, "" for none, the one
+// that is current now, and when the one before went out of date.
+type Change struct {
+	Was, Now mesh.Version
+	At       time.Time
+}
+
+// Changed makes a name due because the resource is no longer as the node holds it.
+func (t *Tracker) Changed(name mesh.Name, c Change) {
 	e, known := t.exceptions[name]
 	if !known {
-		e = exception{held: was, since: at}
+		e = exception{held: c.Was, since: c.At}
 	}
 	if known && e.phase == refused {
 		t.retryOthers(name, e.nonce)
 	}
+	if known && !e.unsure && t.holds(e, c.Was) {
+		// It was not behind until now, whatever came and went unsent.
+		e.since, e.late, e.newer, e.sentNewer = c.At, 0, 0, 0
+	}
+	if t.holds(e, c.Now) {
+		e.late = max(c.At.Sub(e.since), 0)
+	}
 	e.changed = true
 	e.newer++
-	e.changing = max(at.Sub(e.since), 0)
 	t.setDue(name, e, known)
 }
 

@@ -46,7 +46,7 @@ var epoch = time.Unix(0, 0)
 //	set NAME=V…      what is current, without telling the tracker
 //	changed NAME=V…  what is current, and the tracker is told ("" for gone: NAME=-)
 //	passed N NAME…   N versions came and went before that
-//	drop NAME… · hurry [heard] · distrust · send N NAME…|due · ack N · nack N [MESSAGE] · wait DURATION
+//	drop NAME… · lose NAME… · hurry [heard] · distrust · send N NAME…|due · ack N · nack N [MESSAGE] · wait DURATION
 //	due · state
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -104,7 +104,7 @@ func (d *driver) do(t *testing.T, words []string) string {
 				delete(d.w, n)
 			}
 			if name == "changed" && tr.Wants(mesh.Intern(n)) {
-				tr.Changed(mesh.Intern(n), was, d.now)
+				tr.Changed(mesh.Intern(n), ack.Change{Was: was, Now: d.w[n], At: d.now})
 			}
 		}
 	case "passed":
@@ -113,6 +113,8 @@ func (d *driver) do(t *testing.T, words []string) string {
 			t.Fatal(err)
 		}
 		each(args[1:], func(name mesh.Name) { tr.Passed(name, n) })
+	case "lose":
+		each(args, func(n mesh.Name) { tr.Lose(n, d.w[n.Value()], d.now) })
 	case "hurry":
 		tr.Hurry(len(args) > 0)
 	case "distrust":

@@ -46,7 +46,8 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 		return nil
 	}
 	p.inbound = endpoints.New(endpoints.Config{
-		Reporter: proxy.Quiet{}, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected, Logger: p.log,
+		Reporter: proxy.Quiet{}, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected,
+		Pulse: &p.pulse, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)

@@ -46,6 +46,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	group.Go(func() error { p.pulse.Run(failed); return nil })
 	group.Go(func() error {
 		if err := p.discovery.Run(failed); err != nil && failed.Err() == nil {
 			return fmt.Errorf("discovery: %w", err)

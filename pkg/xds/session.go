@@ -144,6 +144,7 @@ func (sn *session) request(r ads.Request) error {
 	}
 	defer sn.server.stir()
 	now := time.Now()
+	sn.core.Published(sn.reader.View()) // what it asks for is not late because nobody woke this stream for it before
 	out := sn.core.Request(r, now)
 	for _, c := range sn.core.TakeInterest() {
 		sn.apply(c)

@@ -124,8 +124,8 @@ func (w *world) observe(m moments) {
 	for time.Now().Before(over) {
 		right := !w.whole
 		for _, c := range w.clients {
-			since := w.rightSince(c, m)
-			right = right && !since.IsZero() && time.Since(since) > w.watch && time.Since(m.effect) > w.watch
+			since, missing := w.rightSince(c, m)
+			right = right && len(missing) == 0 && time.Since(since) > w.watch && time.Since(m.effect) > w.watch
 		}
 		if right {
 			return

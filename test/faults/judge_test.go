@@ -17,7 +17,7 @@ type verdict struct {
 	// sent, failed and wrong count requests since the fault's beginning, late those
 	// that failed or were wrong although the bound was over.
 	sent, failed, wrong, late int
-	// failures are the first few of the kinds of failures.
+	// failures are the first few of the kinds of failures, and the endpoints that never answered.
 	failures []string
 	counts   counts
 	// dead is how many instances were killed.
@@ -38,14 +38,14 @@ type moments struct {
 func (w *world) bad(o outcome) bool { return o.failure != "" || w.fleet.wrong(echo, o.answer, o.began) }
 
 // rightSince gives when a client's routing became right: its last bad request was
-// over, and each endpoint of now had answered. It is zero while routing is wrong.
-func (w *world) rightSince(c *client, m moments) time.Time {
+// over, and each endpoint of now had answered. Those that have not are missing.
+func (w *world) rightSince(c *client, m moments) (right time.Time, missing map[string]bool) {
 	endpoints, _ := w.fleet.now(echo)
-	missing := make(map[string]bool)
+	missing = make(map[string]bool)
 	for _, e := range endpoints {
 		missing[e.name] = true
 	}
-	right := m.changed
+	right = m.changed
 	for _, o := range c.load.since(m.begin) {
 		switch {
 		case w.bad(o):
@@ -55,20 +55,18 @@ func (w *world) rightSince(c *client, m moments) time.Time {
 			right = o.ended
 		}
 	}
-	if len(missing) > 0 {
-		return time.Time{}
-	}
-	return right
+	return right, missing
 }
 
 // judge makes the verdict on a client from everything until now.
 func (w *world) judge(c *client, audit *watch, m moments) verdict {
 	v := verdict{client: c.kind, dead: w.fleet.deaths(), audit: audit.story(c.kind.node(), m.begin)}
-	right := w.rightSince(c, m)
-	if v.recovered = !right.IsZero(); v.recovered {
+	right, missing := w.rightSince(c, m)
+	if v.recovered = len(missing) == 0; v.recovered {
 		v.recovery = max(0, right.Sub(m.effect))
-	} else {
-		right = time.Now()
+	}
+	for name := range missing {
+		v.failures = append(v.failures, name+", an endpoint, never answered")
 	}
 	kinds := make(map[string]bool)
 	for _, o := range c.load.since(m.begin) {

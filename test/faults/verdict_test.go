@@ -37,7 +37,10 @@ func TestJudge(t *testing.T) {
 		"answered by nobody we know":     {answers: map[int]string{110: fresh, 300: "who"}, recovered: true, recovery: 210 * time.Millisecond, wrong: 1},
 		"failed":                         {answers: map[int]string{110: fresh, 300: ""}, recovered: true, recovery: 210 * time.Millisecond, failed: 1},
 		"failed when the bound was over": {answers: map[int]string{110: fresh, 710: ""}, recovered: true, recovery: 620 * time.Millisecond, failed: 1, late: 1},
-		"the new one is never used":      {answers: map[int]string{50: old}},
+		"the new one is never used": {
+			answers: map[int]string{50: old, 400: neighbour}, wrong: 1,
+			states: map[int]ack.State{200: ack.Fresh, 600: ack.Fresh}, blind: pollPeriod,
+		},
 		"used before it was an endpoint": {answers: map[int]string{50: fresh}},
 		"fresh while wrong": {
 			answers: map[int]string{110: old, 600: old, 700: fresh}, wrong: 2, recovered: true, recovery: 610 * time.Millisecond,

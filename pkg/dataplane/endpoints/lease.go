@@ -41,6 +41,8 @@ type Lease struct {
 func (l *Lease) DialFailed(reason upstream.Reason) {
 	defer l.release()
 	switch {
+	case reason == upstream.ConnectTimeout && l.paused(l.began) > 0:
+		l.Cluster.suspect(l.endpoint) // it was given no time
 	case reason.Dial():
 		l.note(localBad)
 		l.Cluster.dialFailed(l.endpoint, l.began, reason)
@@ -137,6 +139,10 @@ func (l *Lease) Broken() {
 
 // TimedOut says that the answer did not come within the time of this attempt, after Connected.
 func (l *Lease) TimedOut() {
+	if l.paused(l.sent) > 0 {
+		l.answered = true // it was given no time
+		return
+	}
 	l.observe(false)
 	l.note(localBad)
 }
@@ -146,7 +152,7 @@ func (l *Lease) TimedOut() {
 func (l *Lease) Dialed() {
 	now := time.Now()
 	l.answered = true
-	l.endpoint.load.Observe(now, now.Sub(l.began), true)
+	l.endpoint.load.Observe(now, l.took(l.began, now), true)
 	l.verdict(answerGood)
 }
 
@@ -155,7 +161,7 @@ func (l *Lease) Dialed() {
 func (l *Lease) End(ok bool) {
 	if !l.answered && !l.sent.IsZero() {
 		now := time.Now()
-		l.endpoint.load.Outlast(now, now.Sub(l.sent))
+		l.endpoint.load.Outlast(now, l.took(l.sent, now))
 	}
 	if l.well {
 		l.note(answerGood)
@@ -182,7 +188,17 @@ func (l *Lease) release() {
 func (l *Lease) observe(ok bool) {
 	now := time.Now()
 	l.answered = true
-	l.endpoint.load.Observe(now, now.Sub(l.sent), ok)
+	l.endpoint.load.Observe(now, l.took(l.sent, now), ok)
+}
+
+// took is the time between two that the endpoint had.
+func (l *Lease) took(from, now time.Time) time.Duration {
+	return now.Sub(from) - l.Cluster.set.cfg.Pulse.Paused(from, now)
+}
+
+// paused is for how long since then this process did not run.
+func (l *Lease) paused(since time.Time) time.Duration {
+	return l.Cluster.set.cfg.Pulse.Paused(since, time.Now())
 }
 
 // note tells the outlier detection of an event.

@@ -32,7 +32,9 @@ type Config struct {
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
 	Ejected func(upstream.Reason)
-	Logger  hclog.Logger
+	// Pulse tells when this process did not run; nil for never.
+	Pulse  *Pulse
+	Logger hclog.Logger
 }
 
 // The defaults of Config.

@@ -66,7 +66,7 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 			tr.Distrust() // what was deleted meanwhile is told by its absence only
 		}
 	}
-	tr := s.acks.Type(r.Type)
+	tr, idle := s.acks.Type(r.Type), s.acks.Idle()
 	out := s.answer(r, ts, tr, now)
 	if s.cfg.Delta {
 		s.subscribeDelta(r, ts, tr, first, now)
@@ -76,6 +76,9 @@ func (s *Stream) Request(r Request, now time.Time) Outcome {
 		s.subscribeSotW(r, ts, tr, now)
 	} else {
 		s.overlook(r, ts, tr, now)
+	}
+	if idle && tr.Subscribed() {
+		s.acks.AskedAt = now
 	}
 	s.bound(len(r.Initial))
 	ts.owed = ts.owed && tr.Subscribed()
@@ -175,7 +178,7 @@ func (s *Stream) initial(r Request, tr *ack.Tracker, now time.Time) {
 		name := mesh.Intern(text)
 		if held := mesh.Version(version); text != "*" && held != "" && tr.Wants(name) && held != s.view.Version(r.Type, name) {
 			tr.Ask(name, held, now)
-			tr.Changed(name, held, now) // while the client had no stream
+			tr.Changed(name, ack.Change{Was: held, Now: s.view.Version(r.Type, name), At: now}) // while the client had no stream
 		}
 	}
 }
@@ -243,7 +246,7 @@ func (s *Stream) overlook(r Request, ts *typeState, tr *ack.Tracker, now time.Ti
 	for _, name := range held {
 		_, keep := slices.BinarySearchFunc(want, name, compareNames)
 		if !keep && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
-			tr.Lose(name, now)
+			tr.Lose(name, s.view.Version(r.Type, name), now)
 		}
 	}
 }

@@ -180,7 +180,7 @@ func (s *Stream) changed(t mesh.Type, tr *ack.Tracker, c snapshot.Change) {
 		tr.Drop(c.Name)
 		return
 	}
-	tr.Changed(c.Name, c.Was, c.At)
+	tr.Changed(c.Name, ack.Change{Was: c.Was, Now: s.view.Version(t, c.Name), At: c.At})
 	tr.Passed(c.Name, c.Versions-1)
 }
 

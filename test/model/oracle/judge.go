@@ -83,7 +83,7 @@ func (n *Node) overall(seen Seen) []string {
 
 func (n *Node) judgeType(t SeenType, r *record, at time.Time) []string {
 	lacking, unsure := n.lacking(t.Type, r), n.unsure(t.Type, r)
-	n.remember(r, lacking, unsure, at)
+	n.remember(t.Type, r, lacking, unsure, at)
 	wrong := n.falseFresh(t, lacking)
 	_, proven := n.stream.acked[t.Type]
 	for _, name := range lacking {
@@ -164,14 +164,16 @@ func (n *Node) unsure(typ string, r *record) map[string]bool {
 }
 
 // remember notes since when each name is lacking, and when the type was last clean.
-func (n *Node) remember(r *record, lacking []string, unsure map[string]bool, at time.Time) {
+func (n *Node) remember(typ string, r *record, lacking []string, unsure map[string]bool, at time.Time) {
 	maps.DeleteFunc(r.since, func(name string, _ time.Time) bool { return !slices.Contains(lacking, name) })
 	for _, name := range lacking {
 		if _, known := r.since[name]; !known {
 			r.since[name] = at
 		}
 	}
-	if n.stream.heard && len(lacking) == 0 && len(unsure) == 0 {
+	_, proven := n.stream.acked[typ]
+	doubtful := n.whole(typ) && !proven && r.waiting() != nil // it may hold what was deleted before it came
+	if n.stream.heard && len(lacking) == 0 && len(unsure) == 0 && !doubtful {
 		r.cleanAt = at
 	}
 }
@@ -190,7 +192,7 @@ func (n *Node) tooLate(t SeenType, r *record, lacking []string, at time.Time) []
 		return nil
 	}
 	s := n.stream
-	if quiet := at.Sub(later(s.openedAt, s.answeredAt)); quiet > n.policy.silence() {
+	if quiet := at.Sub(s.quietSince()); quiet > n.policy.silence() {
 		return []string{fmt.Sprintf("%s counts as %s, and the client has not answered for %v", t.Type, t.State, quiet)}
 	}
 	withheld := (t.Type == CDS || t.Type == LDS) && at.Sub(s.besides(t.Type)) <= n.policy.silence()
@@ -211,7 +213,7 @@ func (n *Node) falseAlarm(t SeenType, r *record, lacking []string, unsure map[st
 		}
 	}
 	clean := len(lacking) == 0 && len(unsure) == 0 && r.waiting() == nil
-	quiet := at.Sub(later(n.stream.openedAt, n.stream.answeredAt))
+	quiet := at.Sub(n.stream.quietSince())
 	refused := r.lastAnswer() == Nacked
 	switch t.State {
 	case Pending:

@@ -82,8 +82,10 @@ type stream struct {
 	// answeredAt is when a valid answer was last given, acked that of each type's last ACK.
 	answeredAt time.Time
 	acked      map[string]time.Time
-	probedAt   time.Time
-	types      map[string]*record
+	// askedAt is when something was last asked for, where before nothing was and nothing waited for an answer.
+	askedAt  time.Time
+	probedAt time.Time
+	types    map[string]*record
 	// order counts the responses of all types.
 	order int
 	// deafSince is when the client ceased to hear; zero while it hears. heard: it
@@ -91,6 +93,21 @@ type stream struct {
 	deafSince  time.Time
 	deafMoment int
 	heard      bool
+}
+
+// quietSince is from when on the node owes a sign of life.
+func (s *stream) quietSince() time.Time { return later(later(s.openedAt, s.answeredAt), s.askedAt) }
+
+// asks notes that the server knows of another subscription now.
+func (s *stream) asks(r *record, known Subscription, at time.Time) {
+	idle := true
+	for _, other := range s.types {
+		idle = idle && other.known.Empty() && other.waiting() == nil
+	}
+	if idle && !known.Empty() {
+		s.askedAt = at
+	}
+	r.known = known
 }
 
 // record is all that happened to one type on a stream.

@@ -40,7 +40,8 @@ func (n *Node) Subscribe(typ string, subscribe, unsubscribe []string, offered ma
 	if wild && !first {
 		r.asked["*"] = count + 1
 	}
-	n.wants[typ], r.known = want, want.clone()
+	n.wants[typ] = want
+	n.stream.asks(r, want.clone(), at)
 	n.forgetUnwanted(typ)
 }
 
@@ -66,7 +67,7 @@ func (n *Node) Rename(typ string, want Subscription, nonce string, at time.Time)
 	if want.Wildcard && !r.known.Wildcard {
 		r.asked["*"] = len(r.responses) + 1
 	}
-	r.known = want.clone()
+	n.stream.asks(r, want.clone(), at)
 	return true
 }
 
