@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
@@ -87,12 +86,9 @@ func startPostgres(t *testing.T, programs string) string {
 		_ = server.Process.Signal(syscall.SIGQUIT)
 		_ = server.Wait()
 	})
-	eventually(t, "postgres accepts", func() bool {
-		c, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
+	// It takes connections before it is ready for them, and refuses them by a message.
+	eventually(t, "postgres is ready", func() bool {
+		return exec.CommandContext(t.Context(), filepath.Join(programs, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", port).Run() == nil
 	})
 	return address
 }

@@ -164,11 +164,16 @@ func (p *Pool) ready(ctx context.Context, c *conn) error {
 			return dialError(ctx, p.cfg.Address, ctx.Err())
 		}
 	}
+	defer c.tcp.preface.over.Store(true)
 	switch {
 	case (!p.cfg.HTTP2 || !c.tcp.broken) && c.Reserve() == nil:
 		return nil
+	case c.tcp.preface.goAway.Load():
+		return fail(ConnectFailed, "connected, and told to go away")
 	case c.Err() == nil && p.cfg.HTTP2:
 		return fail(StreamLimit, "the endpoint allows no stream on a new connection")
+	case c.tcp.preface.settings.Load() && c.tcp.ended.Load():
+		return fail(ConnectFailed, "connected, and closed after the settings")
 	case c.tcp.read.Load() > 0:
 		return fail(ProtocolError, "what came on a new connection is not HTTP/2")
 	}

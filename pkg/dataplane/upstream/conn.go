@@ -36,6 +36,9 @@ type counted struct {
 	once  sync.Once
 	// broken is set before begun is closed.
 	broken bool
+	// preface is what it began with; nothing for HTTP/1.1. ended: its peer or the network ended it, not we.
+	preface preface
+	ended   atomic.Bool
 	// leave gives the connection's place in the gate back.
 	leave func()
 }
@@ -50,6 +53,7 @@ func (c *counted) Close() error {
 func (c *counted) Write(b []byte) (int, error) {
 	n, err := c.TCPConn.Write(b)
 	c.wrote.Add(int64(n))
+	c.failed(err)
 	return n, err
 }
 
@@ -67,11 +71,22 @@ func (c *counted) Read(b []byte) (int, error) {
 		c.begin(false)
 	}
 	n, err := c.TCPConn.Read(b)
+	if c.begun != nil {
+		c.preface.read(b[:n])
+	}
 	c.read.Add(int64(n))
+	c.failed(err)
 	if err != nil {
 		c.begin(true)
 	}
 	return n, err
+}
+
+// failed notes the end of the connection in err, which may be nil.
+func (c *counted) failed(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		c.ended.Store(true)
+	}
 }
 
 func (c *counted) begin(broken bool) {

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write docs/errors.md")
 
 const page = "../../../docs/errors.md"
 
-const preface = `# Errors of the data plane
+const intro = `# Errors of the data plane
 
 Every error that the proxy makes itself carries one of the reasons below: in the
 field Proxy-Status (RFC 9209) of HTTP responses, in the status message of gRPC
@@ -41,7 +41,7 @@ This page is written from the code's table: ` + "`go test ./pkg/dataplane/upstre
 // errorsPage is docs/errors.md.
 func errorsPage() string {
 	var b strings.Builder
-	b.WriteString(preface)
+	b.WriteString(intro)
 	b.WriteString("| Reason | Layer | HTTP | gRPC | RFC 9209 error | Meaning | What to do |\n|---|---|---|---|---|---|---|\n")
 	for _, o := range outcomes {
 		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | `%s` | %s | %s |\n", o.reason, o.layer, o.status, o.grpc, o.proxyError, o.meaning, o.advice)
