@@ -49,6 +49,7 @@ const (
 // Reset makes it ready for another body.
 func (c *Chunked) Reset() {
 	*c = Chunked{trailers: c.trailers[:0], fields: c.fields}
+	c.fields.reset()
 }
 
 // Decode takes the next bytes of the body. Data is a part of p, in which the data of several

@@ -1,0 +1,2 @@
+// Package relay relays HTTP/1.1.
+package relay
