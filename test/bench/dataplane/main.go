@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -57,7 +58,7 @@ func main() {
 	endpoints := f.StringSlice("endpoint", nil, "with --role proxy: where to relay to")
 	f.Parse(os.Args[1:]) //nolint:errcheck // ExitOnError
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := error(nil)
 	if *role == "proxy" {

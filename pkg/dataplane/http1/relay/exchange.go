@@ -76,10 +76,11 @@ func (x *Exchange) begin() {
 func (x *Exchange) end() bool {
 	x.body.stop()
 	x.drop()
-	if x.ctx.end(context.Canceled) || !x.ctx.deadline.IsZero() {
+	if x.ctx.end(context.Canceled) {
+		// Somebody may still look at it.
 		x.ctx = nil
 	} else {
-		x.ctx.cause = nil
+		x.ctx.cause, x.ctx.deadline = nil, time.Time{}
 	}
 	whole := x.body.whole()
 	x.body.end()
