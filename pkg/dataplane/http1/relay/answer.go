@@ -160,9 +160,13 @@ func (x *Exchange) chunk(conn *Conn, data []byte, done bool) (out, last []byte) 
 	return mem[from:to], last
 }
 
-// toClient writes all of p to the client. Its error is an *upstream.Error.
+// toClient writes all of p to the client. Its error is an *upstream.Error. An answer
+// of ours is written though the request is over; what is relayed is not.
 func (x *Exchange) toClient(p []byte) error {
 	until := earliest(in(x.c.cfg.WriteTimeout), x.deadline)
+	if x.own {
+		until = in(settle)
+	}
 	for {
 		n, err := x.c.sock.write(p, until)
 		p = p[n:]
@@ -170,10 +174,10 @@ func (x *Exchange) toClient(p []byte) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, errWoken):
-			if cause := x.cancelled(); cause != nil {
+			if cause := x.cancelled(); cause != nil && !x.own {
 				return cause
 			}
-		case errors.Is(err, os.ErrDeadlineExceeded) && x.deadline > 0 && now() >= x.deadline:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline > 0 && now() >= x.deadline:
 			return x.fail(upstream.Deadline, errOver)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &upstream.Error{Reason: upstream.ClientGone, Err: errSlow}

@@ -233,7 +233,7 @@ func (c *Client) linger() {
 	}
 	c.in.take()
 	by := in(settle)
-	for left := 256 << 10; left > 0; {
+	for left := 16 << 20; left > 0; {
 		n, err := c.sock.read((*c.in.mem)[headroom:], by)
 		if err != nil && !errors.Is(err, errWoken) || c.cutBy.Load() != nil {
 			return

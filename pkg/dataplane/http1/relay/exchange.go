@@ -41,6 +41,8 @@ type Exchange struct {
 	framing http1.Framing
 	// bodied: a body goes with it, be it an empty one.
 	bodied bool
+	// own: the answer is made here.
+	own bool
 	// head is the answer's head that is still to be written.
 	head     []byte
 	left     int64
@@ -64,7 +66,7 @@ func (x *Exchange) begin() {
 	x.seq++
 	x.cause.Store(nil)
 	x.mu.Unlock()
-	x.deadline, x.state, x.last = 0, unanswered, false
+	x.deadline, x.state, x.last, x.own = 0, unanswered, false, false
 	x.interims, x.continued, x.sent, x.head = 0, false, 0, nil
 	if x.ctx == nil {
 		x.ctx = &requestContext{parent: x.c.ctx}

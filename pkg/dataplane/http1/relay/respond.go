@@ -11,6 +11,7 @@ import (
 // request, its connection ends with the answer. An error is an *upstream.Error: the client is gone.
 func (x *Exchange) Respond(status int, fields []message.Field, body string) error {
 	x.abandon()
+	x.own = true
 	m := message.Response{Status: status, Fields: fields, Length: int64(len(body))}
 	x.frame(hasBody(x.req.Method, status), m.Length, false)
 	x.c.out.take()
