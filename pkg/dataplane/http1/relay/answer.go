@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
@@ -18,6 +19,10 @@ func (x *Exchange) Relay() error {
 	conn := x.conn
 	resp := &conn.resp
 	x.body.lost.Store(true)
+	if resp.Status == http.StatusSwitchingProtocols {
+		x.state = broken
+		return x.fail(upstream.UpgradeFailed, errors.New("a change of protocols cannot be relayed as an answer"))
+	}
 	x.frame(resp.HasBody(x.req.Method), resp.Length, resp.Chunked)
 	x.c.out.take()
 	x.head = resp.Append((*x.c.out.mem)[:0], x.framing)
@@ -46,11 +51,8 @@ func (x *Exchange) frame(body bool, length int64, chunked bool) {
 
 // giveBack gives the connection upstream back once the answer is over.
 func (x *Exchange) giveBack(conn *Conn, resp *http1.Response) {
-	whole := x.body.finish()
-	x.up.Store(nil)
-	x.conn = nil
-	conn.broken = conn.broken || resp.Close || !whole
-	conn.done()
+	conn.broken = conn.broken || resp.Close || !x.body.finish()
+	x.release()
 }
 
 // relayBody writes the head, and the body as it comes. Head and body go together, unless the body's length
@@ -223,8 +225,7 @@ func (x *Exchange) Discard() {
 	conn := x.conn
 	resp := &conn.resp
 	x.body.stop()
-	whole := x.body.sentAll.Load() || x.body.complete.Load()
-	if !whole || resp.Close || resp.Length > smallBuffer {
+	if !x.body.sent() || resp.Close || resp.Length > smallBuffer {
 		x.drop()
 		return
 	}
@@ -245,7 +246,5 @@ func (x *Exchange) Discard() {
 			}
 		}
 	}
-	x.up.Store(nil)
-	x.conn = nil
-	conn.done()
+	x.release()
 }

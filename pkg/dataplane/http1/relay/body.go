@@ -41,9 +41,9 @@ type body struct {
 	complete, lost atomic.Bool
 	received       atomic.Int64
 
-	// uploading and ended are the connection goroutine's: ended receives when the upload is over.
-	uploading bool
-	ended     chan struct{}
+	// These are the connection goroutine's: an upload is under way, or was for this attempt; ended receives when it is over.
+	uploading, uploaded bool
+	ended               chan struct{}
 	// halt tells the upload to stop; sentAll is set by it when the endpoint has been sent everything.
 	halt, sentAll atomic.Bool
 }
@@ -59,6 +59,11 @@ func (b *body) begin() {
 		return
 	}
 	b.complete.Store(false)
+	if limit := b.x.c.cfg.MaxBody; limit > 0 && b.left > limit {
+		b.failed.Store(&upstream.Error{Reason: upstream.BodyTooLarge, Err: errTooLong})
+		b.kept = []byte{}
+		return
+	}
 	if b.chunked {
 		b.decoder.Reset()
 	}
@@ -150,7 +155,7 @@ func (b *body) upload(conn *Conn, from int) {
 	}
 	b.halt.Store(false)
 	b.sentAll.Store(false)
-	b.uploading = true
+	b.uploading, b.uploaded = true, true
 	go b.run(conn, from)
 }
 
@@ -174,7 +179,7 @@ func (b *body) stop() {
 // finish gives the upload a moment to end by itself, and tells whether the endpoint was sent all of the body.
 func (b *body) finish() bool {
 	if !b.uploading {
-		return b.complete.Load()
+		return b.sent()
 	}
 	timer := time.NewTimer(afterAnswer)
 	defer timer.Stop()
@@ -184,7 +189,15 @@ func (b *body) finish() bool {
 	case <-timer.C:
 		b.stop()
 	}
-	return b.sentAll.Load()
+	return b.sent()
+}
+
+// sent tells whether the endpoint was sent all of the body; there is no upload any more.
+func (b *body) sent() bool {
+	if b.uploaded {
+		return b.sentAll.Load()
+	}
+	return b.complete.Load()
 }
 
 // afterAnswer is how long the rest of a request may take when its answer is over.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,10 @@ type Client struct {
 	// cutBy is why the connection is to end with what it carries; nil while it is not.
 	cutBy atomic.Pointer[error]
 
+	mu sync.Mutex // guards opaque, and waking for Leave
+	// opaque: the connection carries no HTTP any more.
+	opaque bool
+
 	// in is what came and was not used; out is where heads are made, kept while requests follow each other.
 	in  window
 	out window
@@ -90,7 +95,12 @@ func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Clie
 
 // Leave tells the client to go: the next response says Connection: close, and an idle connection ends soon.
 func (c *Client) Leave() {
-	if c.leaving.CompareAndSwap(false, true) {
+	if !c.leaving.CompareAndSwap(false, true) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.opaque {
 		c.sock.wakeRead()
 	}
 }

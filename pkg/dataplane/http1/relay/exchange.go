@@ -185,12 +185,19 @@ func (x *Exchange) fail(reason upstream.Reason, err error) *upstream.Error {
 	return e
 }
 
-// drop closes the connection upstream, if there is one still.
-func (x *Exchange) drop() {
+// release gives the connection upstream back, or closes it if it is broken.
+func (x *Exchange) release() {
 	if c := x.conn; c != nil {
 		x.up.Store(nil)
 		x.conn = nil
-		c.broken = true
 		c.done()
+	}
+}
+
+// drop closes the connection upstream, if there is one still.
+func (x *Exchange) drop() {
+	if x.conn != nil {
+		x.conn.broken = true
+		x.release()
 	}
 }

@@ -43,6 +43,10 @@ func (x *Exchange) Send(conn *Conn, limit time.Duration) (*http1.Response, error
 		return resp, nil
 	}
 	e := w.classify(err)
+	if e.Unsent && e.Unanswered && (errors.Is(err, errBody) || x.cancelled() != nil) {
+		// It is none of the connection's fault, and nothing has been done with it.
+		x.release()
+	}
 	x.body.stop()
 	if failed := x.body.failed.Load(); failed != nil && x.cancelled() == nil {
 		e.Reason, e.Err = failed.Reason, failed.Err
@@ -61,7 +65,7 @@ type wait struct {
 	// began is when it began; until the next time to look around; try the end of the attempt's own time, 0 for none.
 	began, until, try instant
 	// wrote and read count bytes.
-	wrote, read int
+	wrote, read, interims int
 	// silence bounds how long nothing may come, 0 is for ever; silent is when it is over.
 	silence time.Duration
 	silent  instant
@@ -104,6 +108,7 @@ func (w *wait) send() (*http1.Response, error) {
 	x.c.out.take()
 	out := x.req.Append((*x.c.out.mem)[:0])
 	b := &x.body
+	b.uploaded = false
 	from := 0
 	inline := b.complete.Load() && len(b.kept) <= inlineLimit
 	if inline || len(b.kept) < inlineLimit/4 {
@@ -115,29 +120,34 @@ func (w *wait) send() (*http1.Response, error) {
 	var err error
 	if inline {
 		w.wrote, n, err = conn.sock.ask(out, conn.in.space(), w.until)
-		err = w.judge(err)
-		// Where it was woken before all was written, the rest is still to be.
-		for err == nil && w.wrote < len(out) {
-			var more int
-			more, err = conn.sock.write(out[w.wrote:], w.until)
-			w.wrote += more
-			err = w.judge(err)
+		if err = w.judge(err); err == nil {
+			// It may have been woken before all was written.
+			err = w.write(out)
 		}
-	} else {
-		for err == nil && w.wrote < len(out) {
-			var more int
-			more, err = conn.sock.write(out[w.wrote:], w.until)
-			w.wrote += more
-			err = w.judge(err)
-		}
+	} else if err = w.write(out); err == nil {
 		b.upload(conn, from)
 	}
 	conn.in.w += n
 	w.read += n
-	if err != nil && !readable(err) {
-		return nil, err
+	if err != nil {
+		conn.broken = true
+		if !readable(err) {
+			return nil, err
+		}
 	}
 	return w.head(err)
+}
+
+// write writes what of out has not been written.
+func (w *wait) write(out []byte) error {
+	for w.wrote < len(out) {
+		n, err := w.conn.sock.write(out[w.wrote:], w.until)
+		w.wrote += n
+		if err = w.judge(err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readable tells whether after an error of writing there may still be something to be read: a
@@ -186,14 +196,16 @@ func (w *wait) take(resp *http1.Response) (final bool, err error) {
 			return false, errUnasked
 		}
 		return true, nil
-	case x.req.Minor == 0:
+	}
+	if w.interims++; w.interims > maxInterims {
+		return false, errInterim
+	}
+	if x.req.Minor == 0 {
 		// RFC 9110 section 15.2: not to HTTP/1.0.
 		return false, nil
 	}
 	x.continued = x.continued || resp.Status == http.StatusContinue
-	if x.interims++; x.interims > maxInterims {
-		return false, errInterim
-	}
+	x.interims++
 	if err := x.toClient(resp.Append(nil, http1.Framing{})); err != nil {
 		return false, err
 	}

@@ -48,6 +48,10 @@ func (x *Exchange) Connect() (*Tunnel, error) {
 
 func (x *Exchange) tunnel() *Tunnel {
 	x.state, x.last = answered, true
+	// From here on Leave must not touch the deadlines.
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
+	x.c.opaque = true
 	return newTunnel(x.c.sock, &x.c.in, nil)
 }
 
