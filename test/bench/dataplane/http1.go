@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -37,8 +39,7 @@ func http1Endpoints(s setup) ([]string, func(), error) {
 				return true, nil
 			}
 			have = 0
-			_, err = rawWrite(fd, answer)
-			return true, err
+			return true, rawWrite(fd, answer)
 		})
 	})
 }
@@ -75,8 +76,7 @@ func client(ctx context.Context, s setup, address string, o *outcome) error {
 	err = inside(c, func(fd int) (bool, error) {
 		if began.IsZero() {
 			began = time.Now()
-			_, err := rawWrite(fd, text)
-			return true, err
+			return true, rawWrite(fd, text)
 		}
 		n, err := rawRead(fd, buf[have:])
 		if n <= 0 {
@@ -93,8 +93,7 @@ func client(ctx context.Context, s setup, address string, o *outcome) error {
 		o.requests++
 		o.latency.add(t.Sub(began))
 		began = t
-		_, err = rawWrite(fd, text)
-		return true, err
+		return true, rawWrite(fd, text)
 	})
 	if ctx.Err() != nil {
 		return nil

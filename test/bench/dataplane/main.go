@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command dataplane measures what a relayed request costs a proxy: the CPU time
 // of its process by request while it is saturated. It runs several contenders
 // side by side, and their rounds take turns, so that a noisy machine disturbs all

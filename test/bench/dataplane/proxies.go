@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -99,8 +101,8 @@ func (s *stations) Serve(x *relay.Exchange) {
 }
 
 func serveRelay(ctx context.Context, l net.Listener, endpoints []string) error {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bench_requests_total"}, []string{"cluster", "code_class"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "bench_duration_seconds"}, []string{"cluster"})
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bench_requests_total", Help: "Requests."}, []string{"cluster", "code_class"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "bench_duration_seconds", Help: "Their durations."}, []string{"cluster"})
 	s := &stations{
 		all: make([]station, len(endpoints)), requests: requests.WithLabelValues("out", "2xx"),
 		failures: requests.WithLabelValues("out", "5xx"), duration: duration.WithLabelValues("out"),

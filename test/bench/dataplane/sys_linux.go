@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,12 +21,15 @@ func rawRead(fd int, p []byte) (int, error) {
 }
 
 // rawWrite writes what a socket that is not full takes at once.
-func rawWrite(fd int, p []byte) (int, error) {
+func rawWrite(fd int, p []byte) error {
 	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	if errno != 0 {
-		return -1, errno
+		return errno
 	}
-	return int(n), nil
+	if int(n) < len(p) {
+		return io.ErrShortWrite
+	}
+	return nil
 }
 
 // pin puts this process on one CPU.

@@ -14,7 +14,7 @@ type requestContext struct {
 
 	mu     sync.Mutex // guards all below
 	cause  error
-	real   context.Context //nolint:containedctx // as above
+	whole  context.Context //nolint:containedctx // as above
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
 }
@@ -28,7 +28,7 @@ func (c *requestContext) Done() <-chan struct{} { return c.made().Done() }
 // Err implements context.Context.
 func (c *requestContext) Err() error {
 	c.mu.Lock()
-	lives := c.real == nil && c.cause == nil
+	lives := c.whole == nil && c.cause == nil
 	c.mu.Unlock()
 	if lives && c.parent.Err() == nil && (c.deadline.IsZero() || time.Now().Before(c.deadline)) {
 		return nil
@@ -39,29 +39,29 @@ func (c *requestContext) Err() error {
 // Value implements context.Context. Through it package context finds the cause.
 func (c *requestContext) Value(key any) any {
 	c.mu.Lock()
-	real := c.real
+	whole := c.whole
 	c.mu.Unlock()
-	if real == nil {
-		real = c.parent
+	if whole == nil {
+		whole = c.parent
 	}
-	return real.Value(key)
+	return whole.Value(key)
 }
 
 func (c *requestContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real == nil {
+	if c.whole == nil {
 		ctx, stop := c.parent, context.CancelFunc(func() {})
 		if !c.deadline.IsZero() {
 			ctx, stop = context.WithDeadline(ctx, c.deadline)
 		}
-		c.real, c.cancel = context.WithCancelCause(ctx)
+		c.whole, c.cancel = context.WithCancelCause(ctx)
 		c.stop = stop
 		if c.cause != nil {
 			c.cancel(c.cause)
 		}
 	}
-	return c.real
+	return c.whole
 }
 
 // end cancels it, and tells whether somebody may still hold it.
@@ -71,7 +71,7 @@ func (c *requestContext) end(cause error) (held bool) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	if c.real == nil {
+	if c.whole == nil {
 		return false
 	}
 	// The cause first, or that of the deadline's timer would be kept.

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -71,7 +72,7 @@ func TestPoolRetires(t *testing.T) {
 		t.Errorf("%d are open, want the busy one", p.Open())
 	}
 	_, err := p.Acquire(t.Context())
-	if e, ok := err.(*upstream.Error); !ok || e.Reason != upstream.EndpointRemoved || !e.Unsent {
+	if e, ok := errors.AsType[*upstream.Error](err); !ok || e.Reason != upstream.EndpointRemoved || !e.Unsent {
 		t.Errorf("got %v", err)
 	}
 	busy.Release()

@@ -109,7 +109,7 @@ func (r *rig) Serve(x *relay.Exchange) {
 					return
 				}
 				if err = x.Relay(); err != nil {
-					r.failed(err)
+					_ = r.failed(err)
 				}
 				return
 			}
@@ -151,7 +151,7 @@ func (r *rig) lastError() *upstream.Error {
 func (r *rig) tunnel(x *relay.Exchange) {
 	client, server, err := x.Switch()
 	if err != nil {
-		r.failed(err)
+		_ = r.failed(err)
 		return
 	}
 	var wg sync.WaitGroup

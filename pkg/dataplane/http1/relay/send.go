@@ -31,7 +31,7 @@ func (x *Exchange) Send(conn *Conn, limit time.Duration) (*http1.Response, error
 	x.conn = conn
 	x.up.Store(conn)
 	conn.used++
-	conn.resp.Response.Status = 0
+	conn.resp.Status = 0
 	w := wait{x: x, conn: conn}
 	w.plan()
 	if limit > 0 {

@@ -137,7 +137,7 @@ func (s *socket) read(p []byte, until instant) (int, error) {
 		if err := s.beforeRead(until); err != nil {
 			return 0, err
 		}
-		n, err := s.Conn.Read(p)
+		n, err := s.Read(p)
 		if err == nil || n > 0 {
 			return n, nil
 		}
@@ -159,7 +159,7 @@ func (s *socket) write(p []byte, until instant) (done int, err error) {
 		if s.wokenWrite.Load() {
 			return done, s.writeWoken()
 		}
-		n, err := s.Conn.Write(p[done:])
+		n, err := s.Write(p[done:])
 		done += n
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return done, err

@@ -80,13 +80,6 @@ func (b *window) give() {
 	*b = window{}
 }
 
-// giveIfEmpty gives the memory back where it holds nothing.
-func (b *window) giveIfEmpty() {
-	if b.r == b.w {
-		b.give()
-	}
-}
-
 func (b *window) data() []byte {
 	if b.mem == nil {
 		return nil
@@ -96,5 +89,3 @@ func (b *window) data() []byte {
 
 // space is where more can be read to.
 func (b *window) space() []byte { return (*b.mem)[b.w : len(*b.mem)-tailroom] }
-
-func (b *window) size() int { return len(*b.mem) - headroom - tailroom }
