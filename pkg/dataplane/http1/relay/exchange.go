@@ -20,8 +20,8 @@ type Exchange struct {
 	body body
 	ctx  *requestContext
 
-	mu sync.Mutex // guards seq against a cancel that comes late
-	// seq counts the requests of the connection.
+	mu sync.Mutex // guards seq, which only this goroutine changes, and ctx against a cancel that comes late
+	// seq counts the requests of the connection that have ended.
 	seq uint64
 	// cause is why the request was cancelled; nil while it is not.
 	cause atomic.Pointer[error]
@@ -62,10 +62,9 @@ const (
 )
 
 func (x *Exchange) begin() {
-	x.mu.Lock()
-	x.seq++
-	x.cause.Store(nil)
-	x.mu.Unlock()
+	if x.cause.Load() != nil {
+		x.cause.Store(nil)
+	}
 	x.deadline, x.state, x.last, x.own = 0, unanswered, false, false
 	x.interims, x.continued, x.sent, x.head = 0, false, 0, nil
 	if x.ctx == nil {
@@ -78,6 +77,10 @@ func (x *Exchange) begin() {
 func (x *Exchange) end() bool {
 	x.body.stop()
 	x.drop()
+	// What would cancel this request has no hold on the next one.
+	x.mu.Lock()
+	x.seq++
+	x.mu.Unlock()
 	if x.ctx.end(context.Canceled) {
 		// Somebody may still look at it.
 		x.ctx = nil
@@ -128,9 +131,11 @@ func (x *Exchange) CancelFunc() context.CancelCauseFunc {
 	return func(cause error) {
 		x.mu.Lock()
 		mine := x.seq == seq && x.cause.CompareAndSwap(nil, &cause)
-		x.mu.Unlock()
 		if mine {
 			ctx.end(cause)
+		}
+		x.mu.Unlock()
+		if mine {
 			x.interrupt()
 		}
 	}

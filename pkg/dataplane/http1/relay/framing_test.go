@@ -227,14 +227,14 @@ func TestBytesBehindAnAnswer(t *testing.T) {
 
 // So does what comes while the connection is idle.
 func TestUnaskedAnswer(t *testing.T) {
-	sent := make(chan struct{}, 1)
+	send, sent := make(chan struct{}), make(chan struct{})
 	b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
 		for {
 			if _, err := http.ReadRequest(r); err != nil {
 				return
 			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			<-sent
+			<-send
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 			sent <- struct{}{}
 		}
@@ -246,7 +246,7 @@ func TestUnaskedAnswer(t *testing.T) {
 		if _, body := c.response("GET"); body != "ok" {
 			t.Fatalf("got %q", body)
 		}
-		sent <- struct{}{}
+		send <- struct{}{}
 		<-sent
 	}
 }
