@@ -62,7 +62,8 @@ test: ## run every test, with the race detector where there is a C compiler
 	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
 	for target in FuzzRequest FuzzChunked FuzzResponse; do \
 		echo "go test -fuzz $$target ./pkg/dataplane/http1"; $(GO) test ./pkg/dataplane/http1 -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
-	echo "go test -fuzz FuzzRelay ./pkg/dataplane/http1/relay"; $(GO) test ./pkg/dataplane/http1/relay -run '^$$' -fuzz '^FuzzRelay$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
+	for target in FuzzRelay FuzzAnswer; do \
+		echo "go test -fuzz $$target ./pkg/dataplane/http1/relay"; $(GO) test ./pkg/dataplane/http1/relay -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
 
