@@ -53,6 +53,11 @@ tidy: # the module files say what the code needs, and nothing else
 arch:
 	$(GO) test ./test/arch
 
+# What comes off the wire, 20 s each in every run; `make fuzz` has them all.
+FUZZED := ./pkg/xds/ads:FuzzTranscript \
+	./pkg/dataplane/http1:FuzzRequest ./pkg/dataplane/http1:FuzzChunked ./pkg/dataplane/http1:FuzzResponse \
+	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer
+
 # Packages first: what is wrong there explains what fails above them. A failure in
 # one part does not keep the others from being run.
 test: ## run every test, with the race detector where there is a C compiler
@@ -60,7 +65,9 @@ test: ## run every test, with the race detector where there is a C compiler
 	@status=0; \
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
-	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
+	for fuzzed in $(FUZZED); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
+		echo "go test -fuzz $$target $$package"; \
+		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test -timeout 40m ./...) || status=1; done; \
 	exit $$status
 
@@ -87,6 +94,7 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
+	$(GO) run ./test/bench/dataplane
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
