@@ -95,7 +95,15 @@ func (r *relayRig) abused(a Abuse) int {
 func (r *relayRig) pick() *Pool { return r.pools[r.next.Add(1)%uint64(len(r.pools))] }
 
 // Request implements Handler.
-func (r *relayRig) Request(k Ticket, _ *message.Request) (Exchange, Decision) {
+func (r *relayRig) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+	for _, f := range m.Fields {
+		// gRPC's unit n is that of Go with an s.
+		if f.Name == "grpc-timeout" {
+			if d, err := time.ParseDuration(f.Value + "s"); err == nil {
+				k.SetDeadline(time.Now().Add(d))
+			}
+		}
+	}
 	if r.timeout > 0 {
 		k.SetDeadline(time.Now().Add(r.timeout))
 	}

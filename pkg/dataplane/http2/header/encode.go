@@ -45,7 +45,7 @@ func NewEncoder() *Encoder {
 // grows beyond TableSize.
 func (e *Encoder) SetTableSize(n uint32) {
 	size := int(min(n, TableSize))
-	if size == e.limit {
+	if size == e.limit && !e.update {
 		return
 	}
 	e.limit, e.update = size, true
@@ -99,7 +99,9 @@ func (e *Encoder) begin(dst []byte) []byte {
 	}
 	e.update = false
 	if e.lowest < e.limit {
-		dst = appendInt(dst, 0x20, 5, uint64(e.lowest))
+		// Emptied, since x/net's decoder takes a second update only of an empty table.
+		e.evict(e.limit)
+		dst = appendInt(dst, 0x20, 5, 0)
 	}
 	e.lowest = e.limit
 	return appendInt(dst, 0x20, 5, uint64(e.limit))
