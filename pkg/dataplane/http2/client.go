@@ -212,7 +212,7 @@ type quitting struct{ c *Client }
 // Flush makes the reader end after everything was written.
 func (q quitting) Flush(t *Turn) {
 	q.c.Flush(t)
-	_ = q.c.nc.SetReadDeadline(time.Unix(1, 0))
+	_ = q.c.nc.SetReadDeadline(past)
 }
 
 // leave takes no new calls and closes the connection when those on it have ended.

@@ -516,7 +516,7 @@ func (l *link) ticked() {
 func (l *link) part(t *Turn, err error) {
 	l.farewell(t, err)
 	t.flush()
-	_ = l.nc.SetReadDeadline(time.Unix(1, 0))
+	_ = l.nc.SetReadDeadline(past)
 }
 
 // farewell sends a GOAWAY if there is something to say.
@@ -558,12 +558,13 @@ func (l *link) finish(t *Turn, err error) error {
 	if l.stuck {
 		err = abusive(Stalled, "the peer does not read")
 	}
-	l.kill()
+	l.dead = true
 	if l.out != nil {
 		l.out.free()
 		l.out = nil
 	}
 	l.mu.Unlock()
+	_ = l.nc.Close()
 	l.release()
 	l.writers.Wait()
 	if e, ok := errors.AsType[*ConnError](err); ok && e.Abusive && l.cfg.Abused != nil {
@@ -578,9 +579,9 @@ func (l *link) linger() {
 		return
 	}
 	l.mu.Lock()
-	writing := l.writing
+	hopeless := l.writing || l.dead
 	l.mu.Unlock()
-	if writing || hc.CloseWrite() != nil {
+	if hopeless || hc.CloseWrite() != nil {
 		return
 	}
 	_ = l.nc.SetReadDeadline(time.Now().Add(lingerTime))
@@ -591,6 +592,9 @@ func (l *link) linger() {
 func (l *link) waitContext(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() {
 		l.mu.Lock()
+		if l.failure == nil {
+			l.failure = context.Cause(ctx)
+		}
 		l.kill()
 		l.mu.Unlock()
 	})

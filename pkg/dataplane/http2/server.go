@@ -154,7 +154,7 @@ type parting struct{ v *Server }
 // Flush makes the reader end.
 func (p parting) Flush(t *Turn) {
 	p.v.Flush(t)
-	_ = p.v.nc.SetReadDeadline(time.Unix(1, 0))
+	_ = p.v.nc.SetReadDeadline(past)
 }
 
 // endAll ends every stream after the last frame was read.

@@ -258,26 +258,37 @@ func (o *output) free() {
 	}
 }
 
-// kill ends the connection for writing; its reader finds out. It needs mu.
+// kill makes whoever reads or writes stop; the reader then closes the
+// connection. Closing waits for those who use it, who may need mu. It needs mu.
 func (w *wire) kill() {
 	if !w.dead {
 		w.dead = true
-		_ = w.nc.Close()
+		_ = w.nc.SetDeadline(past)
 	}
 }
+
+// past is a deadline that makes readers and writers stop.
+var past = time.Unix(1, 0)
 
 // later leaves the rest to a goroutine, which ends when all is written, or
 // when the peer takes too little for the stall timeout. It needs mu.
 func (w *wire) later(o *output, from int) {
 	w.writers.Go(func() {
 		for left := o.b[from:]; len(left) > 0; {
+			w.mu.Lock()
+			if w.dead {
+				w.writing = false
+				w.mu.Unlock()
+				return
+			}
 			_ = w.nc.SetWriteDeadline(time.Now().Add(w.stallAfter))
+			w.mu.Unlock()
 			n, err := w.nc.Write(left[:min(len(left), writeStep)])
 			left = left[n:]
 			w.mu.Lock()
 			w.written += uint64(n)
 			if err != nil {
-				w.stuck = errors.Is(err, os.ErrDeadlineExceeded)
+				w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
 				w.kill()
 				w.writing = false
 			}
@@ -286,10 +297,12 @@ func (w *wire) later(o *output, from int) {
 				return
 			}
 		}
-		_ = w.nc.SetWriteDeadline(time.Time{})
 		o.free()
 		var t Turn
 		w.mu.Lock()
+		if !w.dead {
+			_ = w.nc.SetWriteDeadline(time.Time{})
+		}
 		w.writing = false
 		w.write(&t)
 		w.mu.Unlock()
