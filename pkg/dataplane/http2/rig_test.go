@@ -24,6 +24,8 @@ type relayRig struct {
 	next  atomic.Uint64
 	cfg   Config
 
+	// pool is what the pools are made of, but for their address.
+	pool PoolConfig
 	// attempts is how many endpoints a request may go to; 0 is one.
 	attempts int
 	timeout  time.Duration
@@ -45,7 +47,9 @@ func startRelay(t testing.TB, r *relayRig, backends ...string) *relayRig {
 		r.mu.Unlock()
 	}
 	for _, b := range backends {
-		r.pools = append(r.pools, NewPool(PoolConfig{Address: netip.MustParseAddrPort(b)}))
+		pc := r.pool
+		pc.Address = netip.MustParseAddrPort(b)
+		r.pools = append(r.pools, NewPool(pc))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
