@@ -2,7 +2,10 @@ package install
 
 import (
 	"cmp"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -139,5 +142,37 @@ func TestPodSecurity(t *testing.T) {
 	}
 	if l := level(t, r.same(t, t, pod(restricted, annotated("redirect", "enabled")))); l != psaapi.LevelPrivileged {
 		t.Errorf("a redirected pod is %s: say so in docs/install.md", l)
+	}
+}
+
+// TestOverlay: the kustomization that docs/install.md has people write gives their images.
+func TestOverlay(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "cat > kustomization.yaml <<EOF\n")
+	overlay, _, ended := strings.Cut(rest, "EOF\n")
+	if !ok || !ended {
+		t.Fatal("docs/install.md has no kustomization")
+	}
+	dir := t.TempDir()
+	base, err := filepath.Abs(manifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	overlay = strings.ReplaceAll(overlay, "../configs/kubernetes", base)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := kustomized(t, dir)
+	if image := one[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0].Image; image != "registry.example/freshmesh/xds-server:v0.1.0" {
+		t.Errorf("xds-server's image is %s", image)
+	}
+	if image := one[*corev1.ConfigMap](t, objects).Data["image"]; image != "registry.example/freshmesh/dataplane:v0.1.0" {
+		t.Errorf("the proxy's image is %s", image)
 	}
 }
