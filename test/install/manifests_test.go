@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/freshmesh/freshmesh/pkg/config"
 	"github.com/freshmesh/freshmesh/pkg/kube"
 )
 
@@ -102,6 +103,15 @@ func TestTheyFitTogether(t *testing.T) {
 	if account := one[*corev1.ServiceAccount](t, objects); binding.Subjects[0].Name != account.Name || template.Spec.ServiceAccountName != account.Name ||
 		binding.RoleRef.Name != one[*rbacv1.ClusterRole](t, objects).Name {
 		t.Error("the rights are not those of the pods' service account")
+	}
+}
+
+// TestTheProgramTakesIt: the arguments are what xds-server takes.
+func TestTheProgramTakesIt(t *testing.T) {
+	args := one[*appsv1.Deployment](t, kustomized(t, manifests)).Spec.Template.Spec.Containers[0].Args
+	c, result, err := config.LoadServer(args[1:], func(name string) (string, bool) { return "10.0.0.1", name == "KUBERNETES_SERVICE_HOST" })
+	if err != nil || args[0] != "serve" || result.Action != config.Run || c.Source != config.InCluster || c.XDSAddress != ":18000" || c.AdminAddress != ":18080" {
+		t.Errorf("%q: %+v, %v", args, c, err)
 	}
 }
 
