@@ -64,6 +64,16 @@ test: ## run every test, with the race detector where there is a C compiler
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
 
+# Images go to the registry REPO, or with OCI=DIR into an OCI layout.
+REPO        ?=
+OCI         ?=
+PLATFORMS   ?= linux/amd64,linux/arm64
+.PHONY: images
+images: ## build the container images of .ko.yaml into a registry (REPO=registry.example/freshmesh) or a layout (OCI=bin/images)
+	@test -n "$(REPO)$(OCI)" || { echo "give REPO=registry.example/freshmesh, or OCI=bin/images"; exit 1; }
+	VERSION=$(VERSION) KO_DOCKER_REPO=$(or $(REPO),ko.local) $(GO) tool -modfile=test/image/go.mod ko build --base-import-paths --image-user 65532 \
+		--platform $(PLATFORMS) --tags $(VERSION) --sbom-dir bin/sbom $(if $(OCI),--push=false --oci-layout-path $(OCI)) ./cmd/xds-server ./cmd/dataplane
+
 HISTORIES   ?= 10000
 AGE         ?= 720h
 soak: soak-chaos ## CHAOS of random faults, HISTORIES random histories against the oracle, and AGE of a mesh's life; hours
