@@ -80,6 +80,16 @@ rollouts: ## ROLLOUTS rollouts of 10 pods, and one of 50 with and without the ba
 	cd test/cluster && $(GO) test ./e2e -run '^TestRollouts$$' -count 1 -timeout 0 -v -rollouts $(ROLLOUTS) -table $(CURDIR)/docs/rollouts.md > $(CURDIR)/bin/rollouts.txt 2>&1 || \
 		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' $(CURDIR)/bin/rollouts.txt; exit 1; }
 
+# Images go to the registry REPO, or with OCI=DIR into an OCI layout.
+REPO        ?=
+OCI         ?=
+PLATFORMS   ?= linux/amd64,linux/arm64
+.PHONY: images
+images: ## build the container images of .ko.yaml into a registry (REPO=registry.example/freshmesh) or a layout (OCI=bin/images)
+	@test -n "$(REPO)$(OCI)" || { echo "give REPO=registry.example/freshmesh, or OCI=bin/images"; exit 1; }
+	VERSION=$(VERSION) KO_DOCKER_REPO=$(or $(REPO),ko.local) $(GO) tool -modfile=test/image/go.mod ko build --base-import-paths --image-user 65532 \
+		--platform $(PLATFORMS) --tags $(VERSION) --sbom-dir bin/sbom $(if $(OCI),--push=false --oci-layout-path $(OCI)) ./cmd/xds-server ./cmd/dataplane
+
 HISTORIES   ?= 10000
 AGE         ?= 720h
 soak: soak-chaos ## CHAOS of random faults, HISTORIES random histories against the oracle, and AGE of a mesh's life; hours

@@ -45,6 +45,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/barrier", may: []string{"pkg/drain/drainv1"}},
+	{path: "pkg/dataplane/redirect"},
 	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/health", may: []string{"pkg/mesh", "pkg/dataplane/discovery"}},
 	{path: "pkg/dataplane/endpoints", may: []string{
