@@ -191,7 +191,7 @@ func (x *Exchange) toClient(p []byte) error {
 			if cause := x.cancelled(); cause != nil && !x.own {
 				return cause
 			}
-		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline > 0 && now() >= x.deadline:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline != 0 && now() >= x.deadline:
 			return x.fail(upstream.Deadline, errOver)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &upstream.Error{Reason: upstream.ClientGone, Err: errSlow}

@@ -260,11 +260,11 @@ func (w *wait) judge(err error) error {
 	}
 	t := now()
 	switch {
-	case w.x.deadline > 0 && t >= w.x.deadline:
+	case w.x.deadline != 0 && t >= w.x.deadline:
 		return errOver
-	case w.try > 0 && t >= w.try:
+	case w.try != 0 && t >= w.try:
 		return errTry
-	case w.silent > 0 && t >= w.silent:
+	case w.silent != 0 && t >= w.silent:
 		return errSilence
 	case w.x.gone():
 		return errGone
