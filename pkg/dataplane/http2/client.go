@@ -341,6 +341,16 @@ func (c *Client) wrong(t *Turn, k *call, err error) error {
 	return spent
 }
 
+func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+	c.mu.Lock()
+	k := c.calls[id]
+	if k == nil {
+		defer c.mu.Unlock()
+		return c.spend(Misbehaviour)
+	}
+	return c.wrong(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
+}
+
 func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	c.mu.Lock()
 	if err := c.received(t, int(fh.Length)); err != nil {

@@ -259,6 +259,16 @@ func (v *Server) trailers(t *Turn, s *Stream, h *headers) error {
 	return nil
 }
 
+func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s := v.streams[id]; s != nil {
+		return v.broke(t, s, code)
+	}
+	v.send(t, appendReset(v.put().b, id, code))
+	return v.spend(Misbehaviour)
+}
+
 // broke resets a stream whose client broke a rule. It needs mu.
 func (v *Server) broke(t *Turn, s *Stream, code http2.ErrCode) error {
 	e := &upstream.Error{Reason: upstream.BadBody, Err: fmt.Errorf("the client broke the rules of HTTP/2: %s", code)}
