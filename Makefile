@@ -60,6 +60,10 @@ test: ## run every test, with the race detector where there is a C compiler
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
 	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
+	for target in FuzzRequest FuzzChunked FuzzResponse; do \
+		echo "go test -fuzz $$target ./pkg/dataplane/http1"; $(GO) test ./pkg/dataplane/http1 -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
+	for target in FuzzRelay FuzzAnswer; do \
+		echo "go test -fuzz $$target ./pkg/dataplane/http1/relay"; $(GO) test ./pkg/dataplane/http1/relay -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
 
@@ -74,6 +78,7 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
+	$(GO) run ./test/bench/dataplane
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
