@@ -64,6 +64,8 @@ test: ## run every test, with the race detector where there is a C compiler
 		echo "go test -fuzz $$target ./pkg/dataplane/http1"; $(GO) test ./pkg/dataplane/http1 -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
 	for target in FuzzRelay FuzzAnswer; do \
 		echo "go test -fuzz $$target ./pkg/dataplane/http1/relay"; $(GO) test ./pkg/dataplane/http1/relay -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
+	for target in pkg/dataplane/http2:FuzzServer pkg/dataplane/http2:FuzzClient pkg/dataplane/http2/header:FuzzTranslate; do \
+		echo "go test -fuzz $${target#*:} ./$${target%:*}"; $(GO) test ./$${target%:*} -run '^$$' -fuzz "^$${target#*:}\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
 	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
 	exit $$status
 
@@ -79,6 +81,8 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
 	$(GO) run ./test/bench/dataplane
+	$(GO) run ./test/bench/dataplane --workload grpc
+	$(GO) run ./test/bench/dataplane --workload http2
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -222,8 +222,6 @@ type observed struct {
 	token uint64
 	head  bool
 	over  bool
-	far   Far
-	farT  uint64
 }
 
 func (o *observed) event(token uint64, what string) bool {
