@@ -56,7 +56,8 @@ arch:
 # What comes off the wire, 20 s each in every run; `make fuzz` has them all.
 FUZZED := ./pkg/xds/ads:FuzzTranscript \
 	./pkg/dataplane/http1:FuzzRequest ./pkg/dataplane/http1:FuzzChunked ./pkg/dataplane/http1:FuzzResponse \
-	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer
+	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer \
+	./pkg/dataplane/http2:FuzzServer ./pkg/dataplane/http2:FuzzClient ./pkg/dataplane/http2/header:FuzzTranslate
 
 # Packages first: what is wrong there explains what fails above them. A failure in
 # one part does not keep the others from being run.
@@ -105,6 +106,8 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
 	$(GO) run ./test/bench/dataplane
+	$(GO) run ./test/bench/dataplane --workload grpc
+	$(GO) run ./test/bench/dataplane --workload http2
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

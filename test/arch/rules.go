@@ -44,6 +44,8 @@ var rules = []rule{
 	}},
 	{path: "pkg/dataplane/discovery", may: []string{"pkg/mesh"}},
 	{path: "pkg/dataplane/message"},
+	{path: "pkg/dataplane/http2/header", may: []string{"pkg/dataplane/message"}},
+	{path: "pkg/dataplane/http2", may: []string{"pkg/dataplane/message", "pkg/dataplane/http2/header", "pkg/dataplane/upstream"}},
 	{path: "pkg/dataplane/http1/relay", may: []string{"pkg/dataplane/message", "pkg/dataplane/http1", "pkg/dataplane/upstream"}},
 	{path: "pkg/dataplane/http1", may: []string{"pkg/dataplane/message"}},
 	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
