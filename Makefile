@@ -53,6 +53,11 @@ tidy: # the module files say what the code needs, and nothing else
 arch:
 	$(GO) test ./test/arch
 
+# What comes off the wire, 20 s each in every run; `make fuzz` has them all.
+FUZZED := ./pkg/xds/ads:FuzzTranscript \
+	./pkg/dataplane/http1:FuzzRequest ./pkg/dataplane/http1:FuzzChunked ./pkg/dataplane/http1:FuzzResponse \
+	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer
+
 # Packages first: what is wrong there explains what fails above them. A failure in
 # one part does not keep the others from being run.
 test: ## run every test, with the race detector where there is a C compiler
@@ -60,9 +65,20 @@ test: ## run every test, with the race detector where there is a C compiler
 	@status=0; \
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
-	echo "go test -fuzz FuzzTranscript ./pkg/xds/ads"; $(GO) test ./pkg/xds/ads -run '^$$' -fuzz '^FuzzTranscript$$' -fuzztime 20s -fuzzminimizetime 1x || status=1; \
-	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test ./...) || status=1; done; \
+	for fuzzed in $(FUZZED); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
+		echo "go test -fuzz $$target $$package"; \
+		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
+	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test -timeout 40m ./...) || status=1; done; \
 	exit $$status
+
+cluster: ## start a real Kubernetes control plane and nodes for a developer, until Ctrl-C (RUN="sh" for a shell in there)
+	@cd test/cluster && $(GO) run ./start $(RUN)
+
+ROLLOUTS    ?= 100
+rollouts: ## ROLLOUTS rollouts of 10 pods, and one of 50 with and without the barrier; writes docs/rollouts.md (an hour)
+	@mkdir -p bin
+	cd test/cluster && $(GO) test ./e2e -run '^TestRollouts$$' -count 1 -timeout 0 -v -rollouts $(ROLLOUTS) -table $(CURDIR)/docs/rollouts.md > $(CURDIR)/bin/rollouts.txt 2>&1 || \
+		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' $(CURDIR)/bin/rollouts.txt; exit 1; }
 
 HISTORIES   ?= 10000
 AGE         ?= 720h
@@ -78,6 +94,7 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
+	$(GO) run ./test/bench/dataplane
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -20,5 +20,7 @@ func run(ctx context.Context, p program.Process, args []string) int {
 		{Name: "explain", Short: "tell how a node came to what it holds of a cluster", Run: explain},
 		{Name: "drain", Short: "wait until no proxy uses a pod or an endpoint", Run: drain},
 		{Name: "bootstrap", Short: "write the bootstrap of an Envoy or of a gRPC client", Run: bootstrap},
-	}, "check", "inject")
+		{Name: "inject", Short: "add the proxy to the workloads among YAML documents", Run: injectProxy},
+		{Name: "check", Short: "look at a cluster and say what is missing", Run: check},
+	})
 }

@@ -62,17 +62,18 @@ func (i *Tool) Need(t testing.TB) string {
 		}
 		t.Skip(text)
 	}
-	i.once.Do(func() { i.dir, i.err = i.installed(Root(t)) })
+	i.once.Do(func() { i.dir, i.err = i.Install(Root(t)) })
 	if i.err != nil {
 		t.Fatalf("install %s: %v; %s", i.name, i.err, i.advice)
 	}
 	return i.dir
 }
 
-// installed installs unless that is done already. What is installed is never
-// changed: it stands under a hash of what it was made from. It appears by one
-// rename, so of two processes that install at once the later one finds it there.
-func (i *Tool) installed(root string) (string, error) {
+// Install installs below the root of the repository unless that is done already,
+// and gives the directory. What is installed is never changed: it stands under a
+// hash of what it was made from. It appears by one rename, so of two processes
+// that install at once the later one finds it there.
+func (i *Tool) Install(root string) (string, error) {
 	from := filepath.Join(root, clientsDir, i.name)
 	hash, err := i.hash(from)
 	if err != nil {

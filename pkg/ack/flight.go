@@ -131,7 +131,7 @@ func (t *Tracker) Ack(nonce uint64, at time.Time) bool {
 		case e.phase == sent && e.nonce == nonce:
 			t.clear(c.Name, e)
 		case e.nonce == nonce: // due again meanwhile
-			e.held, e.unsure, e.told = c.Version, false, false
+			e.held, e.unsure, e.overtaken, e.told = c.Version, false, false, false
 			e.newer, e.sentNewer = e.newer-e.sentNewer, 0
 			t.exceptions[c.Name] = e
 		}

@@ -52,6 +52,9 @@ type exception struct {
 	// unsure: the node may hold something else than held: it was sent other
 	// forms since, and which of them it took is not known.
 	unsure bool
+	// overtaken: one of these forms was followed by yet another before it was acknowledged, so
+	// that the node may have gone from held to what was out of date already.
+	overtaken bool
 	// told: the client has something from before this stream, or kept what it may
 	// have thrown away, of which nothing but its own word (held) is known, or not
 	// even that ("").
@@ -62,16 +65,16 @@ type exception struct {
 	want mesh.Version
 	// nonce is the response that carried want.
 	nonce uint64
-	// since is when held went out of date; late is from then to the last time that it was current
-	// again, though it was not known any more that the node held it.
+	// since is when held went out of date; late is from then to the last time that the node
+	// held, or could have held, what was current.
 	since time.Time
 	late  time.Duration
 	// newer counts the versions since held; sentNewer is what it was when want was sent.
 	newer, sentNewer int32
 }
 
-// behindSince is when the node began to be behind. Where a change was taken back, only
-// the latest word is missing, and not what the node did without meanwhile.
+// behindSince is when the node began to be behind. Where a change was taken back, it held
+// what was current until then, whether it had taken the change or not: only the latest word is missing.
 func (e exception) behindSince() time.Time { return e.since.Add(e.late) }
 
 // holds tells whether a version is the one that the node acknowledged last. Where it is
@@ -191,7 +194,10 @@ func (t *Tracker) Changed(name mesh.Name, c Change) {
 		// It was not behind until now, whatever came and went unsent.
 		e.since, e.late, e.newer, e.sentNewer = c.At, 0, 0, 0
 	}
-	if t.holds(e, c.Now) {
+	switch {
+	case !t.holds(e, c.Now):
+		e.overtaken = e.overtaken || e.unsure
+	case !e.overtaken:
 		e.late = max(c.At.Sub(e.since), 0)
 	}
 	e.changed = true

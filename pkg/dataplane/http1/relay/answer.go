@@ -1,0 +1,250 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Relay passes the response of the last Send on to the client, the body as it
+// comes. An error is an *upstream.Error: the client has had the head by then, so
+// that its connection can only break off, which it does when Serve returns.
+func (x *Exchange) Relay() error {
+	conn := x.conn
+	resp := &conn.resp
+	x.body.lost.Store(true)
+	if resp.Status == http.StatusSwitchingProtocols {
+		x.state = broken
+		return x.fail(upstream.UpgradeFailed, errors.New("a change of protocols cannot be relayed as an answer"))
+	}
+	x.frame(resp.HasBody(x.req.Method), resp.Length, resp.Chunked)
+	x.c.out.take()
+	x.head = resp.Append((*x.c.out.mem)[:0], x.framing)
+	x.state = answering
+	if err := x.relayBody(conn, resp); err != nil {
+		x.state = broken
+		x.body.stop()
+		x.drop()
+		return err
+	}
+	x.state = answered
+	x.giveBack(conn, resp)
+	return nil
+}
+
+// frame decides how a body goes out (RFC 9112 section 6), and whether the connection ends with it.
+func (x *Exchange) frame(body bool, length int64, chunked bool) {
+	old := x.req.Minor == 0
+	f := http1.Framing{Length: body && length >= 0, Chunked: !old && (body && length < 0 || !body && chunked)}
+	x.last = x.last || x.req.Close || x.c.leaving.Load() || body && !f.Length && !f.Chunked ||
+		// A client that waits for 100 may send its body or not, and nobody can tell.
+		x.req.Expect && !x.continued && !x.body.complete.Load()
+	f.Close, f.KeepAlive = x.last, old && !x.last
+	x.framing, x.left, x.bodied = f, length, body
+}
+
+// giveBack gives the connection upstream back once the answer is over.
+func (x *Exchange) giveBack(conn *Conn, resp *http1.Response) {
+	conn.broken = conn.broken || resp.Close || !x.body.finish()
+	x.release()
+}
+
+// relayBody writes the head, and the body as it comes. Head and body go together, unless the body's length
+// is unknown and nothing of it is there: then it may be long in coming.
+func (x *Exchange) relayBody(conn *Conn, resp *http1.Response) error {
+	if !resp.HasBody(x.req.Method) || resp.Length == 0 {
+		return x.pass(conn, nil, false)
+	}
+	w := wait{x: x, conn: conn, silence: x.c.cfg.ReadTimeout}
+	x.response.Reset()
+	for {
+		size := len(conn.in.data())
+		data, done, err := x.take(conn, resp)
+		if err != nil {
+			return x.brokenOff(err)
+		}
+		if len(data) > 0 || done || resp.Length < 0 {
+			if err := x.pass(conn, data, done); err != nil {
+				return err
+			}
+		}
+		if done {
+			return nil
+		}
+		if size >= smallBuffer {
+			conn.in.enlarge(largeBuffer)
+		}
+		w.plan()
+		err = w.more()
+		switch {
+		case errors.Is(err, io.EOF) && resp.Length < 0 && !resp.Chunked:
+			return x.pass(conn, nil, true)
+		case err != nil:
+			return x.brokenOff(err)
+		}
+	}
+}
+
+// take takes data of the response's body out of what was read.
+func (x *Exchange) take(conn *Conn, resp *http1.Response) (data []byte, done bool, err error) {
+	in := &conn.in
+	p := in.data()
+	switch {
+	case resp.Chunked:
+		used := 0
+		data, used, done, err = x.response.Decode(p)
+		in.r += used
+	case resp.Length >= 0:
+		data = p[:min(int64(len(p)), x.left)]
+		x.left -= int64(len(data))
+		done = x.left == 0
+		in.r += len(data)
+	default:
+		data = p
+		in.r = in.w
+	}
+	return data, done, err
+}
+
+// pass writes the head, if it is still to be written, and data, which is in the
+// connection's window. What stands behind the data there may be overwritten: it
+// has been used, or it answers nothing and the connection will be closed for it.
+func (x *Exchange) pass(conn *Conn, data []byte, done bool) error {
+	x.sent += int64(len(data))
+	out, last := data, []byte(nil)
+	if x.framing.Chunked && (len(data) > 0 || done) {
+		out, last = x.chunk(conn, data, done)
+	}
+	if head := x.head; head != nil {
+		x.head = nil
+		if len(head)+len(out) <= cap(head) || len(out) <= 1024 {
+			out = append(head, out...)
+		} else if err := x.toClient(head); err != nil {
+			return err
+		}
+	}
+	if len(out) > 0 {
+		if err := x.toClient(out); err != nil {
+			return err
+		}
+	}
+	if len(last) > 0 {
+		return x.toClient(last)
+	}
+	return nil
+}
+
+// chunk makes data a chunk where it stands, with the end of the body if done. last is what must be written after it.
+func (x *Exchange) chunk(conn *Conn, data []byte, done bool) (out, last []byte) {
+	trailers := x.response.Trailers()
+	if !done {
+		trailers = nil
+	}
+	if len(data) == 0 {
+		return nil, http1.AppendLast(nil, trailers)
+	}
+	mem := *conn.in.mem
+	start := cap(mem) - cap(data)
+	from, to := http1.PutChunk(mem, start, start+len(data))
+	switch {
+	case !done:
+	case len(trailers) == 0:
+		to += copy(mem[to:], "0\r\n\r\n")
+	default:
+		last = http1.AppendLast(nil, trailers)
+	}
+	return mem[from:to], last
+}
+
+// toClient writes all of p to the client. Its error is an *upstream.Error. An answer
+// of ours is written though the request is over; what is relayed is not.
+func (x *Exchange) toClient(p []byte) error {
+	until := earliest(in(x.c.cfg.WriteTimeout), x.deadline)
+	if x.own {
+		until = in(settle)
+	}
+	for {
+		n, err := x.c.sock.write(p, until)
+		p = p[n:]
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, errWoken):
+			if cause := x.cancelled(); cause != nil && !x.own {
+				return cause
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline > 0 && now() >= x.deadline:
+			return x.fail(upstream.Deadline, errOver)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &upstream.Error{Reason: upstream.ClientGone, Err: errSlow}
+		default:
+			return &upstream.Error{Reason: upstream.ClientGone, Err: fmt.Errorf("write to the client: %w", err)}
+		}
+	}
+}
+
+var errSlow = errors.New("the client takes too long to read")
+
+// brokenOff says why a body could not be relayed to its end. The client gets the head and what came, and never an end.
+func (x *Exchange) brokenOff(err error) error {
+	e := x.fail(upstream.ResetMidBody, err)
+	found := new(upstream.Error)
+	_, malformed := errors.AsType[*http1.Error](err)
+	switch {
+	case errors.As(err, &found):
+		e.Reason, e.Err = found.Reason, found.Err
+	case malformed:
+		e.Reason = upstream.ProtocolError
+	case errors.Is(err, errOver):
+		e.Reason = upstream.Deadline
+	case errors.Is(err, errGone):
+		e.Reason = upstream.ClientGone
+	case errors.Is(err, errBody):
+		failed := x.body.failed.Load()
+		e.Reason, e.Err = failed.Reason, failed.Err
+	case errors.Is(err, net.ErrClosed):
+		e.Err = errors.New("the connection was closed here")
+	case errors.Is(err, io.EOF):
+		e.Err = io.ErrUnexpectedEOF
+	}
+	if x.head != nil && e.Reason != upstream.ClientGone {
+		_ = x.toClient(x.head)
+	}
+	x.head = nil
+	return e
+}
+
+// Discard drops the response of the last Send, and with a small one keeps the connection. Another Send may follow if Replayable.
+func (x *Exchange) Discard() {
+	conn := x.conn
+	resp := &conn.resp
+	x.body.stop()
+	if !x.body.sent() || resp.Close || resp.Length > smallBuffer {
+		x.drop()
+		return
+	}
+	w := wait{x: x, conn: conn, silence: afterAnswer}
+	x.left = resp.Length
+	x.response.Reset()
+	for done, total := !resp.HasBody(x.req.Method) || resp.Length == 0, 0; !done; {
+		data, end, err := x.take(conn, resp)
+		if total += len(data); err != nil || total > smallBuffer {
+			x.drop()
+			return
+		}
+		if done = end; !done {
+			w.plan()
+			if w.more() != nil {
+				x.drop()
+				return
+			}
+		}
+	}
+	x.release()
+}

@@ -1,0 +1,201 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Call is a request to an endpoint of HTTP/1.1 from a client that speaks another
+// version: the other half of what Exchange does in one. One goroutine may send
+// (Write, Finish) while another receives (Head, Read); End comes last, from either. Errors are *upstream.Error.
+type Call struct {
+	conn   *Conn
+	method string
+	// Set by the sending side: whether the body has a length, and whether all was sent.
+	chunked, sent bool
+	wrote         int
+	// The receiving side's: bytes read, how much of the body is left, whether it is over.
+	read    int
+	left    int64
+	over    bool
+	decoder http1.Chunked
+	until   instant
+}
+
+// Call sends the head of a request on the connection. m.Length -1 makes a body in chunked coding. by
+// bounds each wait for the endpoint; the zero time is no bound.
+func (c *Conn) Call(m *message.Request, by time.Time) (*Call, error) {
+	c.used++
+	k := &Call{conn: c, method: m.Method, chunked: m.Length < 0, sent: m.Length == 0, until: at(by)}
+	if err := k.write(http1.AppendRequest(nil, m)); err != nil {
+		k.End()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Write sends a part of the body.
+func (k *Call) Write(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if k.chunked {
+		p = appendChunk(nil, p)
+	}
+	return k.write(p)
+}
+
+// Finish ends the body.
+func (k *Call) Finish(trailers []message.Field) error {
+	if k.chunked {
+		if err := k.write(http1.AppendLast(nil, trailers)); err != nil {
+			return err
+		}
+	}
+	k.sent = true
+	return nil
+}
+
+func (k *Call) write(p []byte) error {
+	for {
+		n, err := k.conn.sock.write(p, k.until)
+		k.wrote += n
+		p = p[n:]
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, errWoken):
+			return k.fail(err, upstream.ResetBeforeHeaders)
+		}
+	}
+}
+
+// Head waits for the next head: those of interim responses come first, each for itself. It is valid until Read.
+func (k *Call) Head() (*message.Response, error) {
+	c := k.conn
+	for {
+		if len(c.in.data()) > 0 {
+			n, err := c.resp.Parse(c.in.data(), k.method, c.pool.cfg.Limits)
+			if err != nil {
+				return nil, k.fail(err, upstream.ProtocolError)
+			}
+			if n > 0 {
+				c.in.r += n
+				return k.begin(&c.resp)
+			}
+		}
+		if err := k.more(); err != nil {
+			return nil, k.fail(err, upstream.ResetBeforeHeaders)
+		}
+	}
+}
+
+func (k *Call) begin(r *http1.Response) (*message.Response, error) {
+	if r.Status == http.StatusSwitchingProtocols {
+		return nil, k.fail(errUnasked, upstream.UpgradeFailed)
+	}
+	k.left = r.Length
+	k.over = r.Status >= 200 && (!r.HasBody(k.method) || r.Length == 0)
+	return &r.Response, nil
+}
+
+// Read gives the next part of the body, which is valid until the next call; nothing at its end.
+func (k *Call) Read() ([]byte, error) {
+	c := k.conn
+	for !k.over {
+		data, err := k.take()
+		if err != nil {
+			return nil, k.fail(err, upstream.ProtocolError)
+		}
+		if len(data) > 0 {
+			return data, nil
+		}
+		if k.over {
+			break
+		}
+		err = k.more()
+		switch {
+		case errors.Is(err, io.EOF) && c.resp.Length < 0 && !c.resp.Chunked:
+			k.over, c.broken = true, true
+		case err != nil:
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, k.fail(err, upstream.ResetMidBody)
+		}
+	}
+	return nil, nil
+}
+
+func (k *Call) take() (data []byte, err error) {
+	in := &k.conn.in
+	p := in.data()
+	switch {
+	case k.conn.resp.Chunked:
+		used := 0
+		data, used, k.over, err = k.decoder.Decode(p)
+		in.r += used
+	case k.left >= 0:
+		data = p[:min(int64(len(p)), k.left)]
+		k.left -= int64(len(data))
+		k.over = k.left == 0
+		in.r += len(data)
+	default:
+		data = p
+		in.r = in.w
+	}
+	return data, err
+}
+
+func (k *Call) more() error {
+	in := &k.conn.in
+	if in.r == in.w {
+		in.give()
+	}
+	in.take()
+	if len(in.space()) == 0 {
+		if in.r > headroom {
+			in.compact()
+		} else {
+			in.enlarge(max(largeBuffer, k.conn.pool.cfg.Limits.Bytes))
+		}
+	}
+	for {
+		n, err := k.conn.sock.read(in.space(), k.until)
+		in.w += n
+		k.read += n
+		if n > 0 || err != nil && !errors.Is(err, errWoken) {
+			return err
+		}
+	}
+}
+
+// Trailers are those of the response, after Read gave nothing.
+func (k *Call) Trailers() []message.Field { return k.decoder.Trailers() }
+
+// Break ends all waits of the call, from any goroutine; the connection is lost.
+func (k *Call) Break() { _ = k.conn.sock.Close() }
+
+// End gives the connection back, or closes it where the call is not over.
+func (k *Call) End() {
+	c := k.conn
+	c.broken = c.broken || !k.over || !k.sent || c.resp.Close
+	c.done()
+}
+
+func (k *Call) fail(err error, reason upstream.Reason) *upstream.Error {
+	e := &upstream.Error{Reason: reason, NextHop: k.conn.pool.cfg.Address, Unsent: k.wrote == 0, Unanswered: k.read == 0, Err: err}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e.Reason = upstream.Deadline
+	}
+	e.Reused = reason == upstream.ResetBeforeHeaders && e.Unanswered && k.conn.used > 1
+	k.conn.broken = true
+	return e
+}

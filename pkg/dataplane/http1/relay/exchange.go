@@ -1,0 +1,208 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Exchange is one request and what becomes of it. Its methods are for the
+// goroutine of Handler.Serve, but for what CancelFunc gives.
+type Exchange struct {
+	c    *Client
+	req  http1.Request
+	body body
+	ctx  *requestContext
+
+	mu sync.Mutex // guards seq, which only this goroutine changes, and ctx against a cancel that comes late
+	// seq counts the requests of the connection that have ended.
+	seq uint64
+	// cause is why the request was cancelled; nil while it is not.
+	cause atomic.Pointer[error]
+	// up is the connection that the request is on, for interrupt; conn the same for this goroutine.
+	up   atomic.Pointer[Conn]
+	conn *Conn
+
+	deadline instant
+	// state is how far the answer is.
+	state answerState
+	// last: the connection ends with this answer, which says so.
+	last bool
+	// interims counts the 1xx responses that the client was sent; continued: 100 was one of them.
+	interims  int
+	continued bool
+	// framing is how the answer's body goes out, left what is still to come of it where its length is known.
+	framing http1.Framing
+	// bodied: a body goes with it, be it an empty one.
+	bodied bool
+	// own: the answer is made here.
+	own bool
+	// head is the answer's head that is still to be written.
+	head     []byte
+	left     int64
+	sent     int64
+	response http1.Chunked
+}
+
+type answerState uint8
+
+const (
+	unanswered answerState = iota
+	// answering: the head of the answer is out.
+	answering
+	answered
+	// broken: the connection cannot go on.
+	broken
+)
+
+func (x *Exchange) begin() {
+	if x.cause.Load() != nil {
+		x.cause.Store(nil)
+	}
+	x.deadline, x.state, x.last, x.own = 0, unanswered, false, false
+	x.interims, x.continued, x.sent, x.head = 0, false, 0, nil
+	if x.ctx == nil {
+		x.ctx = &requestContext{parent: x.c.ctx}
+	}
+	x.body.begin()
+}
+
+// end finishes the request, and tells whether another one may follow on the connection.
+func (x *Exchange) end() bool {
+	x.body.stop()
+	x.drop()
+	// What would cancel this request has no hold on the next one.
+	x.mu.Lock()
+	x.seq++
+	x.mu.Unlock()
+	if x.ctx.end(context.Canceled) {
+		// Somebody may still look at it.
+		x.ctx = nil
+	} else {
+		x.ctx.cause, x.ctx.deadline = nil, time.Time{}
+	}
+	whole := x.body.whole()
+	x.body.end()
+	switch {
+	case x.state != answered:
+		if x.state == broken && !x.framing.Chunked && !x.framing.Length {
+			// The client would take the end of the connection for that of the body.
+			x.reset()
+		}
+		return false
+	case !whole:
+		x.c.linger()
+		return false
+	}
+	return !x.last && x.c.cutBy.Load() == nil
+}
+
+func (x *Exchange) reset() {
+	if l, ok := x.c.sock.Conn.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+}
+
+// Request is the head of the request; who changes it sets its field Changed.
+func (x *Exchange) Request() *http1.Request { return &x.req }
+
+// Client is the connection that the request came on.
+func (x *Exchange) Client() *Client { return x.c }
+
+// RemoteAddr is the client's address.
+func (x *Exchange) RemoteAddr() net.Addr { return x.c.sock.RemoteAddr() }
+
+// Context ends with the request, with its deadline, and when it is cancelled or its connection cut. It does
+// not notice that the client goes; Send and Relay do.
+func (x *Exchange) Context() context.Context { return x.ctx }
+
+// SetDeadline bounds the whole request: Send and Relay fail with the reason Deadline after it. It is called before Context.
+func (x *Exchange) SetDeadline(t time.Time) { x.deadline, x.ctx.deadline = at(t), t }
+
+// CancelFunc gives a function that ends the request for a cause; it may be called at any time, from anywhere.
+func (x *Exchange) CancelFunc() context.CancelCauseFunc {
+	seq, ctx := x.seq, x.ctx
+	return func(cause error) {
+		x.mu.Lock()
+		mine := x.seq == seq && x.cause.CompareAndSwap(nil, &cause)
+		if mine {
+			ctx.end(cause)
+		}
+		x.mu.Unlock()
+		if mine {
+			x.interrupt()
+		}
+	}
+}
+
+// interrupt wakes all that waits for the request.
+func (x *Exchange) interrupt() {
+	x.c.sock.wake()
+	if up := x.up.Load(); up != nil {
+		up.sock.wake()
+	}
+}
+
+// cancelled is why the request must end; nil while it need not.
+func (x *Exchange) cancelled() error {
+	for _, p := range []*atomic.Pointer[error]{&x.cause, &x.c.cutBy} {
+		if err := p.Load(); err != nil {
+			e := &upstream.Error{Reason: upstream.ClientGone, Err: *err}
+			if found, ok := errors.AsType[*upstream.Error](*err); ok {
+				e.Reason, e.Err = found.Reason, found.Err
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+// CloseAfter makes the answer the last of its connection; it is called before Relay or Respond.
+func (x *Exchange) CloseAfter() { x.last = true }
+
+// Replayable tells whether the request can be sent again: the body is kept from its beginning, or there is none, and the client has
+// seen nothing of an answer.
+func (x *Exchange) Replayable() bool {
+	return !x.body.lost.Load() && x.interims == 0 && x.state == unanswered
+}
+
+// BodyComplete tells whether the client has sent all of the request.
+func (x *Exchange) BodyComplete() bool { return x.body.complete.Load() }
+
+// Received and Sent are how many bytes of bodies came from the client and went to it.
+func (x *Exchange) Received() int64 { return x.body.received.Load() }
+
+// Sent is how many bytes of the answer's body went to the client.
+func (x *Exchange) Sent() int64 { return x.sent }
+
+// fail makes an error of what a wait or a write ended with.
+func (x *Exchange) fail(reason upstream.Reason, err error) *upstream.Error {
+	e := &upstream.Error{Reason: reason, Err: err}
+	if x.conn != nil {
+		e.NextHop = x.conn.pool.cfg.Address
+	}
+	return e
+}
+
+// release gives the connection upstream back, or closes it if it is broken.
+func (x *Exchange) release() {
+	if c := x.conn; c != nil {
+		x.up.Store(nil)
+		x.conn = nil
+		c.done()
+	}
+}
+
+// drop closes the connection upstream, if there is one still.
+func (x *Exchange) drop() {
+	if x.conn != nil {
+		x.conn.broken = true
+		x.release()
+	}
+}

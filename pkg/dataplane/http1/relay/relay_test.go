@@ -1,0 +1,71 @@
+package relay_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+)
+
+// echo answers with what it was sent.
+func echo(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	w.Header().Set("X-Method", r.Method)
+	w.Header().Set("X-Host", r.Host)
+	if r.ContentLength >= 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(r.ContentLength))
+	}
+	if r.Body != nil {
+		_, _ = io.Copy(w, r.Body)
+	}
+}
+
+func TestBodies(t *testing.T) {
+	r := start(t, relay.Config{}, backend(t, echo), backend(t, echo))
+	c := client(t)
+	for _, size := range []int{0, 1, 1000, 16 << 10, 20 << 10, 64 << 10, 65 << 10, 1 << 20, 20 << 20} {
+		for _, chunked := range []bool{false, true} {
+			body := bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size]
+			var in io.Reader = bytes.NewReader(body)
+			if chunked {
+				in = io.MultiReader(in)
+			}
+			resp, err := c.Post("http://"+r.address+"/p?q", "text/plain", in)
+			if err != nil {
+				t.Fatalf("%d bytes, chunked %v: %v", size, chunked, err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || !bytes.Equal(got, body) {
+				t.Fatalf("%d bytes, chunked %v: %d bytes came back, %v", size, chunked, len(got), err)
+			}
+		}
+	}
+}
+
+func TestManyClients(t *testing.T) {
+	r := start(t, relay.Config{}, backend(t, echo), backend(t, echo), backend(t, echo))
+	c := client(t)
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			for j := range 50 {
+				body := strings.Repeat(fmt.Sprintf("%d-%d ", i, j), 1+j*j)
+				resp, err := c.Post("http://"+r.address+"/", "text/plain", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(resp.Body)
+				if string(got) != body {
+					t.Errorf("%d bytes, want %d: %v", len(got), len(body), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

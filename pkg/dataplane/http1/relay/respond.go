@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"net/http"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+)
+
+// Respond answers the request from here. Where the client has not sent all of its
+// request, its connection ends with the answer. An error is an *upstream.Error: the client is gone.
+func (x *Exchange) Respond(status int, fields []message.Field, body string) error {
+	x.abandon()
+	x.own = true
+	m := message.Response{Status: status, Fields: fields, Length: int64(len(body))}
+	x.frame(hasBody(x.req.Method, status), m.Length, false)
+	x.c.out.take()
+	out := http1.AppendResponse((*x.c.out.mem)[:0], &m, x.framing)
+	if x.framing.Length {
+		out = append(out, body...)
+		x.sent += int64(len(body))
+	}
+	return x.over(x.toClient(out))
+}
+
+// abandon ends what is under way upstream, before an answer of another kind.
+func (x *Exchange) abandon() {
+	x.body.stop()
+	x.drop()
+	x.last = x.last || !x.body.whole()
+}
+
+func (x *Exchange) over(err error) error {
+	x.state = answered
+	if err != nil {
+		x.state = broken
+	}
+	return err
+}
+
+func hasBody(method string, status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified && method != http.MethodHead
+}
+
+// WriteHead begins an answer that comes from elsewhere, like an HTTP/2 endpoint:
+// Write and Finish go on with it. Status 1xx is an interim response, after which another head follows.
+func (x *Exchange) WriteHead(m *message.Response) error {
+	if m.Status < 200 {
+		x.interims++
+		return x.toClient(http1.AppendResponse(nil, m, http1.Framing{}))
+	}
+	x.frame(hasBody(x.req.Method, m.Status), m.Length, false)
+	x.c.out.take()
+	x.state = answering
+	err := x.toClient(http1.AppendResponse((*x.c.out.mem)[:0], m, x.framing))
+	if err != nil {
+		x.state = broken
+	}
+	return err
+}
+
+// Write writes more of the body after WriteHead.
+func (x *Exchange) Write(p []byte) error {
+	if len(p) == 0 || !x.bodied {
+		return nil
+	}
+	x.sent += int64(len(p))
+	if !x.framing.Chunked {
+		x.left -= int64(len(p))
+		return x.toClient(p)
+	}
+	return x.toClient(appendChunk((*x.c.out.mem)[:0], p))
+}
+
+// Finish ends the answer, with trailers where its coding has them.
+func (x *Exchange) Finish(trailers []message.Field) error {
+	x.last = x.last || !x.body.whole()
+	switch {
+	case x.framing.Length && x.left != 0:
+		// Fewer bytes than were announced: the client must not take this for the end.
+		x.state = broken
+		return nil
+	case x.framing.Chunked && x.bodied:
+		return x.over(x.toClient(http1.AppendLast(nil, trailers)))
+	}
+	return x.over(nil)
+}
+
+// ReadBody gives the next part of the request's body, which is valid until the next call; nothing
+// when all has been read. It is for requests that are not sent with Send. An error is an *upstream.Error.
+func (x *Exchange) ReadBody() ([]byte, error) {
+	b := &x.body
+	if part := b.kept; len(part) > 0 {
+		b.kept = nil
+		b.lost.Store(true)
+		return part, nil
+	}
+	b.lost.Store(true)
+	for {
+		if err := x.cancelled(); err != nil {
+			return nil, err
+		}
+		if failed := b.failed.Load(); failed != nil {
+			return nil, failed
+		}
+		if b.complete.Load() {
+			return nil, nil
+		}
+		data, failed := b.next()
+		if failed != nil {
+			b.failed.Store(failed)
+			return nil, failed
+		}
+		if len(data) > 0 {
+			return data, nil
+		}
+	}
+}
+
+// Trailers are those of the request, once all of its body has been read.
+func (x *Exchange) Trailers() []message.Field {
+	if !x.body.chunked {
+		return nil
+	}
+	return x.body.decoder.Trailers()
+}
+
+// ResponseTrailers are those of the response that Relay has passed on.
+func (x *Exchange) ResponseTrailers() []message.Field { return x.response.Trailers() }

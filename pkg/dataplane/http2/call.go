@@ -1,0 +1,151 @@
+package http2
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+)
+
+// call is one request on a connection to an endpoint: the Far of an attempt.
+// The mutex of its connection guards it. It belongs to that connection for ever
+// and is used again and again, each time with another token.
+type call struct {
+	client *Client
+	// flow is the request's way to the endpoint.
+	flow
+	token     uint64
+	near      Near
+	nearToken uint64
+
+	// headless: the answer has no body, whatever its content-length says (HEAD).
+	headless bool
+	// heard: something of the answer came. answered: the final head. answeredAll: its end.
+	heard, answered, answeredAll bool
+	recvWindow, owed             int
+	// length is what content-length lets come, -1 for anything.
+	length int64
+	// begins is where its HEADERS stand in all that the connection ever wrote.
+	begins uint64
+}
+
+func (k *call) begin(id uint32, token uint64) {
+	k.flow.reset(id, k.client.peerWindow)
+	k.token = token
+	k.recvWindow, k.length = k.client.cfg.StreamWindow, -1
+}
+
+func (k *call) clear() {
+	k.flow.reset(0, 0)
+	k.token, k.near, k.nearToken = 0, nil, 0
+	k.headless, k.heard, k.answered, k.answeredAll = false, false, false, false
+	k.owed = 0
+}
+
+// judge tells what is wrong with a head where it came.
+func (k *call) judge(r *message.Response, end bool) error {
+	if r.Status < 200 {
+		if end {
+			return errors.New("an interim response ends the stream")
+		}
+		return nil
+	}
+	bodiless := k.headless || r.Status == 204 || r.Status == 304
+	switch {
+	case end && !bodiless && r.Length > 0:
+		return fmt.Errorf("content-length is %d, and no body comes", r.Length)
+	case bodiless:
+		k.length = 0
+		r.Length = 0
+	default:
+		k.length = r.Length
+		if end {
+			r.Length = 0
+		}
+	}
+	return nil
+}
+
+// take notes data that came: size with its padding, n without. It needs mu.
+func (k *call) take(size, n int, end bool) error {
+	if !k.answered {
+		return errors.New("data before the head of the answer")
+	}
+	if k.recvWindow -= size; k.recvWindow < 0 {
+		return errors.New("more data than the stream's window allows")
+	}
+	if k.length >= 0 {
+		if k.length -= int64(n); k.length < 0 || end && k.length > 0 {
+			return errors.New("the body is not as long as content-length says")
+		}
+	}
+	return nil
+}
+
+// respond notes the end of the answer. It needs mu.
+func (k *call) respond(t *Turn) {
+	k.answeredAll = true
+	if k.flow.ended {
+		k.client.close(t, k)
+	}
+}
+
+// Data implements Far.
+func (k *call) Data(t *Turn, token uint64, p []byte, end bool) int {
+	c := k.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.token != token {
+		return len(p)
+	}
+	return c.sendData(t, &k.flow, p, end)
+}
+
+// Trailers implements Far.
+func (k *call) Trailers(t *Turn, token uint64, fields []message.Field) {
+	c := k.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.token == token {
+		c.sendTrailers(t, &k.flow, fields)
+	}
+}
+
+// Consumed implements Far.
+func (k *call) Consumed(t *Turn, token uint64, n int) {
+	c := k.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.token != token || k.answeredAll {
+		return
+	}
+	if k.owed += n; k.owed >= c.cfg.StreamWindow/4 {
+		c.send(t, appendWindowUpdate(c.put().b, k.id, k.owed))
+		k.recvWindow += k.owed
+		k.owed = 0
+	}
+}
+
+// Reset implements Far.
+func (k *call) Reset(t *Turn, token uint64, code http2.ErrCode) {
+	c := k.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.token == token {
+		c.send(t, appendReset(c.put().b, k.id, code))
+		c.close(t, k)
+	}
+}
+
+// left puts credit by until no lock is held.
+func (k *call) left(t *Turn, n int) {
+	t.credits = append(t.credits, credit{k.near, k.nearToken, n})
+}
+
+func (k *call) sentEnd(t *Turn) {
+	if k.answeredAll {
+		k.client.close(t, k)
+	}
+}

@@ -1,0 +1,143 @@
+package http2
+
+import (
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Handler decides where requests go. It is called by the readers of clients'
+// connections, with the connection's lock held: it must not block, and must
+// call nothing of this package but what a Ticket has for "any goroutine", and that not before it returned.
+type Handler interface {
+	// Request gives the Exchange that hears of everything that happens to a request, and what to do first. r is
+	// valid, and may be changed, until Ended; its strings are the caller's for good.
+	Request(t Ticket, r *message.Request) (Exchange, Decision)
+}
+
+// Exchange hears what becomes of one request. Its methods are called one after
+// another, never at once, under the same rule as Handler's.
+type Exchange interface {
+	// Sent says that a place on a connection was had, and the request goes out now.
+	Sent()
+	// Response has the final head of an answer, which may be changed, before it is passed on. end: it has no body
+	// and no trailers, as a gRPC response without messages. The zero Decision passes it on; anything else gives this answer up.
+	Response(r *message.Response, end bool) Decision
+	// Trailers ends an answer.
+	Trailers(fields []message.Field)
+	// Failed says that an attempt failed before its answer's head was passed on; where another one may be made,
+	// again tells so: nothing of the request's body is lost. A Decision with nothing in it passes e on to the client.
+	Failed(e *upstream.Error, again bool) Decision
+	// Expired says that the time of SetDeadline has come, and gives why the request is over; nil goes on.
+	Expired() *upstream.Error
+	// Ended says that the request is over, and is the last call.
+	Ended(o Outcome)
+}
+
+// Decision is what to do with a request: exactly one of its fields, or none.
+type Decision struct {
+	// To sends it there.
+	To Opener
+	// Reply answers it.
+	Reply *Reply
+	// Error answers it with an error of ours.
+	Error *upstream.Error
+	// Later leaves the decision to a call of Ticket.Resume.
+	Later bool
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	// Received and Sent are bytes of the bodies from and to the client.
+	Received, Sent int64
+	// Err is why it failed; nil where the client got a whole answer of the endpoint's or a Reply.
+	Err *upstream.Error
+}
+
+// Opener is where requests can be sent: a *Pool, or the relay of another protocol.
+type Opener interface {
+	// Open sends the head of a request, which it does not keep, at once or when there is a place on a connection.
+	// In the first case far is where the rest goes. In the second it is nil, and near hears Ready (then it calls
+	// Open again, with waited set) or Failed. An error is an *upstream.Error with Unsent. Open must not block. end: there is no body.
+	Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (far Far, farToken uint64, err error)
+	// Cancel takes back what waits for a place.
+	Cancel(near Near, token uint64)
+}
+
+// Near is the side of an exchange that made the request, as the side that
+// answers it sees it. Calls come without any lock held that Far's methods
+// take. None blocks. A token that is not in use any more makes each do nothing:
+// that is how the two sides, which end at times of their own, need not wait for each other.
+type Near interface {
+	// Ready says that it is worth calling Open again; false if nobody waits.
+	Ready(t *Turn, token uint64) bool
+	// Failed says that the attempt is over without an end of the answer.
+	Failed(t *Turn, token uint64, e *upstream.Error)
+	// Response has the head of an answer, 1xx ones included.
+	Response(t *Turn, token uint64, r *message.Response, end bool)
+	// Data has some of the answer's body, which it copies. It gives how much has left already; the rest is told to Far.Consumed.
+	Data(t *Turn, token uint64, p []byte, end bool) int
+	// Trailers ends the answer.
+	Trailers(t *Turn, token uint64, fields []message.Field)
+	// Consumed says that n bytes of the request's body have left.
+	Consumed(t *Turn, token uint64, n int)
+}
+
+// Far is the side that answers, as the one that made the request sees it. Its
+// methods may be called with the caller's lock held: a Far calls no Near from within them.
+type Far interface {
+	// Data has some of the request's body, which it copies. It gives how much has left already; the rest is told to Near.Consumed.
+	Data(t *Turn, token uint64, p []byte, end bool) int
+	// Trailers ends the request.
+	Trailers(t *Turn, token uint64, fields []message.Field)
+	// Consumed says that n bytes of the answer's body have left.
+	Consumed(t *Turn, token uint64, n int)
+	// Reset gives the request up.
+	Reset(t *Turn, token uint64, code http2.ErrCode)
+}
+
+// Ticket names a request for as long as it lives; afterwards its methods do
+// nothing. They may be called from any goroutine, but not from within a call of Handler or Exchange.
+type Ticket struct {
+	stream *Stream
+	token  uint64
+}
+
+// Resume decides after a Decision that said Later.
+func (k Ticket) Resume(d Decision) {
+	k.do(func(t *Turn, s *Stream) {
+		if s.phase == deciding {
+			s.decide(t, d)
+		}
+	})
+}
+
+// Fail ends the request with e: with an answer where none has begun, or breaks it off.
+func (k Ticket) Fail(e *upstream.Error) {
+	k.do(func(t *Turn, s *Stream) { s.fail(t, e) })
+}
+
+func (k Ticket) do(f func(*Turn, *Stream)) {
+	var t Turn
+	v := k.stream.server
+	v.mu.Lock()
+	if k.stream.token == k.token {
+		f(&t, k.stream)
+	}
+	v.mu.Unlock()
+	t.End()
+}
+
+// SetDeadline has Expired called about at that time; the zero time never. It
+// may only be called from within Handler and Exchange.
+func (k Ticket) SetDeadline(at time.Time) { k.stream.setDeadline(at) }
+
+// Reply is an answer of our own.
+type Reply struct {
+	Status int
+	Fields []message.Field
+	Body   string
+}

@@ -1,0 +1,212 @@
+package header
+
+import (
+	"hash/maphash"
+	"strings"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+)
+
+const (
+	// entries is how many a table of TableSize can hold: each counts 32 bytes at least.
+	entries = TableSize / 32
+	slots   = 2 * entries
+)
+
+// Encoder writes the blocks of one direction of a connection, in the order in
+// which they are sent. Strings are written without Huffman coding: it would
+// cost both sides more than the few bytes of a network that is near.
+type Encoder struct {
+	seed maphash.Seed
+	// ring holds entry id at id%entries, for the ids from oldest up to newest.
+	ring           [entries]pair
+	oldest, newest uint64
+	size, limit    int
+	// update: the limit changed, which the next block must say first; lowest is the least it was meanwhile.
+	update bool
+	lowest int
+
+	// fields and names lead from a hash to the entry which has it, or had it:
+	// its id, or a static index with the bit fixed. Collisions only cost bytes.
+	fields [slots]uint64
+	names  [entries]uint64
+	// once has the hashes of fields that came and did not enter the table.
+	once [slots]uint32
+}
+
+const fixed = 1 << 63
+
+// NewEncoder makes an encoder with a table of TableSize.
+func NewEncoder() *Encoder {
+	return &Encoder{seed: maphash.MakeSeed(), oldest: 1, limit: TableSize, lowest: TableSize}
+}
+
+// SetTableSize takes the peer's SETTINGS_HEADER_TABLE_SIZE; the table never
+// grows beyond TableSize.
+func (e *Encoder) SetTableSize(n uint32) {
+	size := int(min(n, TableSize))
+	if size == e.limit && !e.update {
+		return
+	}
+	e.limit, e.update = size, true
+	e.lowest = min(e.lowest, size)
+	e.evict(0)
+}
+
+// AppendRequest appends the block of a request. Host is not written: Authority is.
+func (e *Encoder) AppendRequest(dst []byte, r *message.Request) []byte {
+	dst = e.begin(dst)
+	dst = e.field(dst, ":method", r.Method, false)
+	if r.Method != "CONNECT" || r.Protocol != "" {
+		dst = e.field(dst, ":scheme", r.Scheme, false)
+		dst = e.field(dst, ":path", r.Path, false)
+	}
+	if r.Authority != "" {
+		dst = e.field(dst, ":authority", r.Authority, false)
+	}
+	if r.Protocol != "" {
+		dst = e.field(dst, ":protocol", r.Protocol, false)
+	}
+	return e.list(dst, r.Fields)
+}
+
+// AppendResponse appends the block of a response.
+func (e *Encoder) AppendResponse(dst []byte, r *message.Response) []byte {
+	dst = e.begin(dst)
+	if r.Status == 200 {
+		dst = append(dst, 0x88)
+	} else {
+		var digits [3]byte
+		n := r.Status
+		for i := range digits {
+			digits[len(digits)-1-i] = byte('0' + n%10)
+			n /= 10
+		}
+		dst = e.field(dst, ":status", string(digits[:]), false)
+	}
+	return e.list(dst, r.Fields)
+}
+
+// AppendTrailers appends the block of trailers.
+func (e *Encoder) AppendTrailers(dst []byte, fields []message.Field) []byte {
+	return e.list(e.begin(dst), fields)
+}
+
+// begin says that the table's limit changed, if it did (RFC 7541 section 4.2).
+func (e *Encoder) begin(dst []byte) []byte {
+	if !e.update {
+		return dst
+	}
+	e.update = false
+	if e.lowest < e.limit {
+		// Emptied, since x/net's decoder takes a second update only of an empty table.
+		e.evict(e.limit)
+		dst = appendInt(dst, 0x20, 5, 0)
+	}
+	e.lowest = e.limit
+	return appendInt(dst, 0x20, 5, uint64(e.limit))
+}
+
+func (e *Encoder) list(dst []byte, fields []message.Field) []byte {
+	for i := range fields {
+		f := &fields[i]
+		dst = e.field(dst, f.Name, f.Value, f.Sensitive)
+	}
+	return dst
+}
+
+func (e *Encoder) field(dst []byte, name, value string, sensitive bool) []byte {
+	nameHash := maphash.String(e.seed, name)
+	if sensitive {
+		return e.literal(dst, 0x10, 4, nameHash, name, value)
+	}
+	hash := nameHash*31 + maphash.String(e.seed, value)
+	slot := &e.fields[hash%slots]
+	if i := e.match(*slot, name, value); i > 0 {
+		return appendInt(dst, 0x80, 7, i)
+	}
+	if i := staticPairs[pair{name, value}]; i > 0 {
+		*slot = i | fixed
+		return appendInt(dst, 0x80, 7, i)
+	}
+	// A hash of zero looks as if it had been seen, which harms nobody.
+	seen := &e.once[hash>>32%slots]
+	if size := len(name) + len(value) + 32; *seen != uint32(hash) || size > e.limit/2 {
+		*seen = uint32(hash)
+		return e.literal(dst, 0, 4, nameHash, name, value)
+	}
+	dst = e.literal(dst, 0x40, 6, nameHash, name, value)
+	*slot = e.insert(name, value)
+	e.names[nameHash%entries] = *slot
+	return dst
+}
+
+// match gives the index of the entry that a slot leads to, 0 if it is another field's or gone.
+func (e *Encoder) match(slot uint64, name, value string) uint64 {
+	if slot&fixed != 0 {
+		i := slot &^ fixed
+		if p := &static[i-1]; p.value == value && p.name == name {
+			return i
+		}
+		return 0
+	}
+	if slot < e.oldest {
+		return 0
+	}
+	if p := &e.ring[slot%entries]; p.value == value && p.name == name {
+		return e.index(slot)
+	}
+	return 0
+}
+
+func (e *Encoder) index(id uint64) uint64 { return uint64(len(static)) + 1 + e.newest - id }
+
+// insert makes an entry of copies: the strings may be somebody's memory.
+func (e *Encoder) insert(name, value string) uint64 {
+	size := len(name) + len(value) + 32
+	e.evict(size)
+	e.newest++
+	e.size += size
+	e.ring[e.newest%entries] = pair{strings.Clone(name), strings.Clone(value)}
+	return e.newest
+}
+
+// evict makes room (RFC 7541 section 4.3).
+func (e *Encoder) evict(room int) {
+	for e.size+room > e.limit && e.oldest <= e.newest {
+		p := &e.ring[e.oldest%entries]
+		e.size -= len(p.name) + len(p.value) + 32
+		*p = pair{}
+		e.oldest++
+	}
+}
+
+// literal appends a field that is not in the table, its name by index where that is.
+func (e *Encoder) literal(dst []byte, first byte, bits uint, nameHash uint64, name, value string) []byte {
+	index := uint64(0)
+	if id := e.names[nameHash%entries]; id >= e.oldest && e.ring[id%entries].name == name {
+		index = e.index(id)
+	} else {
+		index = staticNames[name]
+	}
+	dst = appendInt(dst, first, bits, index)
+	if index == 0 {
+		dst = appendInt(dst, 0, 7, uint64(len(name)))
+		dst = append(dst, name...)
+	}
+	dst = appendInt(dst, 0, 7, uint64(len(value)))
+	return append(dst, value...)
+}
+
+// appendInt appends an integer in a prefix of so many bits (RFC 7541 section 5.1).
+func appendInt(dst []byte, first byte, bits uint, n uint64) []byte {
+	most := uint64(1)<<bits - 1
+	if n < most {
+		return append(dst, first|byte(n))
+	}
+	dst = append(dst, first|byte(most))
+	for n -= most; n >= 0x80; n >>= 7 {
+		dst = append(dst, byte(n)|0x80)
+	}
+	return append(dst, byte(n))
+}

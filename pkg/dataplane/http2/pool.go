@@ -1,0 +1,390 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// PoolConfig is what a Pool is made of.
+type PoolConfig struct {
+	Address netip.AddrPort
+	// ConnectTimeout bounds the making of a connection, up to the endpoint's settings; 0 is 5 s.
+	ConnectTimeout time.Duration
+	// MaxWaiting is how many requests may wait for a place; 0 is 1024. Below 0 is none but those that wait for a
+	// connection which is being made.
+	MaxWaiting int
+	// DialAfter is how many may wait for a place on the connections there are before another one is made; 0 makes one at once.
+	DialAfter int
+	// Gate limits connections; nil for no limit.
+	Gate upstream.Gate
+	// Conn has the limits of the connections.
+	Conn Config
+}
+
+// Pool has the connections to one endpoint. It is an Opener. All methods may be
+// called from any goroutine; its goroutines are those of the connections, for
+// which Close waits.
+//
+// A request takes the first connection with a place for it. If none has one it
+// waits, and where more than DialAfter do, another connection is made, unless
+// enough are being made already or the gate refuses. If more than MaxWaiting would wait, it
+// fails with StreamLimit.
+type Pool struct {
+	cfg  PoolConfig
+	conn *Config
+	// ctx ends with Close.
+	ctx    context.Context //nolint:containedctx // the pool's own: it ends what the pool began
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+
+	mu sync.Mutex // guards all below; a connection's lock may be taken under it, but no Near is called
+	// conns are those that take requests, dialling how many are being made.
+	conns    []*Client
+	leaving  map[*Client]struct{}
+	dialling int
+	queue    []waiter
+	retired  bool
+	kill     *time.Timer
+
+	// waiters is the length of queue.
+	waiters atomic.Int64
+}
+
+type waiter struct {
+	near  Near
+	token uint64
+}
+
+// NewPool makes an empty pool; it dials nothing.
+func NewPool(cfg PoolConfig) *Pool {
+	orDefault(&cfg.ConnectTimeout, 5*time.Second)
+	orDefault(&cfg.MaxWaiting, 1024)
+	p := &Pool{cfg: cfg, conn: cfg.Conn.withDefaults(), leaving: map[*Client]struct{}{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Open implements Opener.
+func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (Far, uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.retired {
+		return nil, 0, p.gone()
+	}
+	if waited || len(p.queue) == 0 {
+		for _, c := range p.conns {
+			k, kt, err := c.open(t, near, token, r, end)
+			if err != nil {
+				return nil, 0, err
+			}
+			if k != nil {
+				return k, kt, nil
+			}
+		}
+	}
+	return nil, 0, p.wait(near, token, waited)
+}
+
+// wait queues a request, and has a connection made for it. It needs mu.
+func (p *Pool) wait(near Near, token uint64, waited bool) error {
+	n := len(p.queue) + 1
+	if n > p.cfg.DialAfter && !p.enough(n) && !p.dial() && p.dialling == 0 && len(p.conns) == 0 {
+		return &upstream.Error{Reason: upstream.BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+	}
+	if n > p.cfg.MaxWaiting && (p.dialling == 0 || p.cfg.MaxWaiting >= 0) {
+		return &upstream.Error{
+			Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
+			Err: fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), n-1),
+		}
+	}
+	if waited {
+		p.queue = slices.Insert(p.queue, 0, waiter{near, token})
+	} else {
+		p.queue = append(p.queue, waiter{near, token})
+	}
+	p.waiters.Store(int64(len(p.queue)))
+	return nil
+}
+
+// enough tells whether the connections that are being made will carry n
+// requests, as far as those that are there tell how many one carries. It needs mu.
+func (p *Pool) enough(n int) bool {
+	if p.dialling == 0 {
+		return false
+	}
+	each := 100
+	for _, c := range p.conns {
+		c.mu.Lock()
+		each = int(min(uint32(each), max(1, c.peerStreams)))
+		c.mu.Unlock()
+	}
+	return n <= p.dialling*each
+}
+
+// Cancel implements Opener.
+func (p *Pool) Cancel(near Near, token uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = slices.DeleteFunc(p.queue, func(w waiter) bool { return w.token == token && w.near == near })
+	p.waiters.Store(int64(len(p.queue)))
+}
+
+// Connections is how many are open, whatever they carry.
+func (p *Pool) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) + len(p.leaving)
+}
+
+// dial has a connection made; false if the gate refuses. It needs mu.
+func (p *Pool) dial() bool {
+	leave := func() {}
+	if p.cfg.Gate != nil {
+		if !p.cfg.Gate.Open() {
+			return false
+		}
+		leave = sync.OnceFunc(p.cfg.Gate.Closed)
+	}
+	p.dialling++
+	p.all.Go(func() {
+		defer leave()
+		p.connect()
+	})
+	return true
+}
+
+// connect makes a connection and sees it through.
+func (p *Pool) connect() {
+	bounded, cancel := context.WithTimeout(p.ctx, p.cfg.ConnectTimeout)
+	var dialer net.Dialer
+	nc, err := dialer.DialContext(bounded, "tcp", p.cfg.Address.String())
+	cancel()
+	if err != nil {
+		p.missed(p.dialError(err))
+		return
+	}
+	c := newClient(nc, p.cfg.Address, p.conn, p)
+	late := time.AfterFunc(p.cfg.ConnectTimeout, func() {
+		c.mu.Lock()
+		ready := c.ready
+		c.mu.Unlock()
+		if !ready {
+			c.cut(&upstream.Error{
+				Reason: upstream.ConnectTimeout, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
+				Err: errors.New("connected, but no HTTP/2 settings came in time"),
+			})
+		}
+	})
+	err = c.run(p.ctx)
+	late.Stop()
+	p.mu.Lock()
+	delete(p.leaving, c)
+	p.mu.Unlock()
+	c.mu.Lock()
+	ready := c.ready
+	c.mu.Unlock()
+	if !ready {
+		p.missed(p.greetError(err))
+	}
+}
+
+// missed fails those who wait for a connection that could not be made, unless others are being made.
+func (p *Pool) missed(e *upstream.Error) {
+	p.mu.Lock()
+	p.dialling--
+	var all []waiter
+	if p.dialling == 0 && len(p.conns) == 0 || p.retired {
+		all, p.queue = p.queue, nil
+		p.waiters.Store(0)
+	}
+	if p.retired {
+		e = p.gone()
+	}
+	p.mu.Unlock()
+	var t Turn
+	for _, w := range all {
+		w.near.Failed(&t, w.token, e)
+	}
+	t.End()
+}
+
+func (p *Pool) dialError(err error) *upstream.Error {
+	e := &upstream.Error{Reason: upstream.ConnectFailed, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: fmt.Errorf("dial %s: %w", p.cfg.Address, err)}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		e.Err = fmt.Errorf("dial %s: %w", p.cfg.Address, op.Err)
+	}
+	timeout, isNet := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Reason = upstream.ConnectRefused
+	case isNet && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		e.Reason = upstream.ConnectTimeout
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
+		e.Reason = upstream.ConnectUnroutable
+	}
+	return e
+}
+
+// greetError is why a connection that was made never became one of HTTP/2.
+func (p *Pool) greetError(err error) *upstream.Error {
+	if e, ok := errors.AsType[*upstream.Error](err); ok {
+		return e
+	}
+	e := &upstream.Error{Reason: upstream.ConnectFailed, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: fmt.Errorf("connected, and closed before the first answer: %w", err)}
+	if c, ok := errors.AsType[*ConnError](err); ok && c.Code != http2.ErrCodeNo {
+		e.Reason = upstream.ProtocolError
+		e.Err = fmt.Errorf("what came on a new connection is not HTTP/2: %w", err)
+	}
+	return e
+}
+
+func (p *Pool) gone() *upstream.Error {
+	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+}
+
+func (p *Pool) wanted() bool { return p.waiters.Load() > 0 }
+
+// clientReady takes a connection into service.
+func (p *Pool) clientReady(t *Turn, c *Client) {
+	p.mu.Lock()
+	known := slices.Contains(p.conns, c)
+	if !known {
+		p.dialling--
+		p.conns = append(p.conns, c)
+	}
+	retired := p.retired
+	barred := !known && !retired && c.places(1) == 0 && len(p.conns) == 1
+	p.mu.Unlock()
+	if retired {
+		c.leave()
+		return
+	}
+	if barred {
+		p.failWaiting(t, &upstream.Error{
+			Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
+			Err: errors.New("the endpoint allows no stream on a new connection"),
+		})
+		return
+	}
+	if p.wanted() {
+		t.Add(p)
+	}
+}
+
+func (p *Pool) failWaiting(t *Turn, e *upstream.Error) {
+	p.mu.Lock()
+	all := p.queue
+	p.queue = nil
+	p.waiters.Store(0)
+	p.mu.Unlock()
+	for _, w := range all {
+		w.near.Failed(t, w.token, e)
+	}
+}
+
+// clientLeaves takes a connection out of service.
+func (p *Pool) clientLeaves(t *Turn, c *Client) {
+	p.mu.Lock()
+	if i := slices.Index(p.conns, c); i >= 0 {
+		p.conns = slices.Delete(p.conns, i, i+1)
+		p.leaving[c] = struct{}{}
+	}
+	p.mu.Unlock()
+	if p.wanted() {
+		t.Add(p)
+	}
+}
+
+// Flush has those who wait ask again, as many as there are places for. Whoever
+// then finds none waits on, and has a connection made if there is none to wait for.
+func (p *Pool) Flush(t *Turn) {
+	p.mu.Lock()
+	places := 0
+	for _, c := range p.conns {
+		places += c.places(len(p.queue))
+	}
+	if places == 0 && p.dialling == 0 {
+		// Whoever asks has one made.
+		places = 1
+	}
+	n := min(places, len(p.queue))
+	var few [8]waiter
+	asked := append(few[:0], p.queue[:n]...)
+	p.queue = slices.Delete(p.queue, 0, n)
+	p.waiters.Store(int64(len(p.queue)))
+	p.mu.Unlock()
+	for _, w := range asked {
+		if !w.near.Ready(t, w.token) && p.wanted() {
+			// It had gone, so another one may have the place.
+			t.Add(p)
+		}
+	}
+}
+
+// CloseIdle closes the connections that carry nothing now.
+func (p *Pool) CloseIdle() {
+	for _, c := range p.taken() {
+		c.quitIfIdle()
+	}
+}
+
+func (p *Pool) taken() []*Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.conns)
+}
+
+// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0. It does not wait.
+func (p *Pool) Retire(drain time.Duration) {
+	p.mu.Lock()
+	p.retired = true
+	if p.kill == nil && drain >= 0 {
+		p.kill = time.AfterFunc(drain, p.cutAll)
+	}
+	p.mu.Unlock()
+	var t Turn
+	p.failWaiting(&t, p.gone())
+	t.End()
+	for _, c := range p.taken() {
+		c.leave()
+	}
+}
+
+// cutAll closes every connection now.
+func (p *Pool) cutAll() {
+	p.mu.Lock()
+	all := slices.Clone(p.conns)
+	for c := range p.leaving {
+		all = append(all, c)
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		c.cut(&upstream.Error{Reason: upstream.EndpointRemoved, NextHop: p.cfg.Address, Err: errors.New("the drain time is over")})
+	}
+}
+
+// Close retires the pool, closes everything now and waits for it.
+func (p *Pool) Close() {
+	p.Retire(-1)
+	p.cutAll()
+	p.cancel()
+	p.mu.Lock()
+	if p.kill != nil {
+		p.kill.Stop()
+	}
+	p.mu.Unlock()
+	p.all.Wait()
+}

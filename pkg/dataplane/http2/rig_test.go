@@ -1,0 +1,197 @@
+package http2
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// relayRig is a proxy on real sockets: a listener whose connections are Servers, and Pools.
+type relayRig struct {
+	addr string
+	// pools are taken in turn.
+	pools []*Pool
+	next  atomic.Uint64
+	cfg   Config
+
+	// pool is what the pools are made of, but for their address.
+	pool PoolConfig
+	// attempts is how many endpoints a request may go to; 0 is one.
+	attempts int
+	timeout  time.Duration
+
+	mu      sync.Mutex // guards all below
+	servers map[*Server]struct{}
+	abuses  map[Abuse]int
+	ended   []Outcome
+	errs    []error
+}
+
+// startRelay proxies to the backends until the test ends.
+func startRelay(t testing.TB, r *relayRig, backends ...string) *relayRig {
+	t.Helper()
+	r.servers, r.abuses = map[*Server]struct{}{}, map[Abuse]int{}
+	r.cfg.Abused = func(a Abuse) {
+		r.mu.Lock()
+		r.abuses[a]++
+		r.mu.Unlock()
+	}
+	for _, b := range backends {
+		pc := r.pool
+		pc.Address = netip.MustParseAddrPort(b)
+		r.pools = append(r.pools, NewPool(pc))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { r.serve(ctx, nc) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		cancel()
+		wg.Wait()
+		for _, p := range r.pools {
+			p.Close()
+		}
+	})
+	return r
+}
+
+func (r *relayRig) serve(ctx context.Context, nc net.Conn) {
+	v := NewServer(nc, nil, r, r.cfg)
+	r.mu.Lock()
+	r.servers[v] = struct{}{}
+	r.mu.Unlock()
+	err := v.Run(ctx)
+	r.mu.Lock()
+	delete(r.servers, v)
+	r.errs = append(r.errs, err)
+	r.mu.Unlock()
+}
+
+func (r *relayRig) abused(a Abuse) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.abuses[a]
+}
+
+func (r *relayRig) pick() *Pool { return r.pools[r.next.Add(1)%uint64(len(r.pools))] }
+
+// Request implements Handler.
+func (r *relayRig) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+	for _, f := range m.Fields {
+		// gRPC's unit n is that of Go with an s.
+		if f.Name == "grpc-timeout" {
+			if d, err := time.ParseDuration(f.Value + "s"); err == nil {
+				k.SetDeadline(time.Now().Add(d))
+			}
+		}
+	}
+	if r.timeout > 0 {
+		k.SetDeadline(time.Now().Add(r.timeout))
+	}
+	return &rigExchange{rig: r}, Decision{To: r.pick()}
+}
+
+type rigExchange struct {
+	rig   *relayRig
+	tries int
+}
+
+func (x *rigExchange) Sent() {}
+
+func (x *rigExchange) Response(*message.Response, bool) Decision { return Decision{} }
+
+func (x *rigExchange) Trailers([]message.Field) {}
+
+func (x *rigExchange) Failed(e *upstream.Error, again bool) Decision {
+	if x.tries++; again && (e.Unsent || e.Unanswered) && x.tries < x.rig.attempts {
+		return Decision{To: x.rig.pick()}
+	}
+	return Decision{}
+}
+
+func (x *rigExchange) Expired() *upstream.Error {
+	return &upstream.Error{Reason: upstream.Deadline}
+}
+
+func (x *rigExchange) Ended(o Outcome) {
+	x.rig.mu.Lock()
+	x.rig.ended = append(x.rig.ended, o)
+	x.rig.mu.Unlock()
+}
+
+// startBackend serves h by Go's own HTTP/2 server, without TLS.
+func startBackend(t testing.TB, h http.Handler) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: h, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250}}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() {
+		_ = s.Close()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+// goClient is Go's own HTTP/2 client, without TLS.
+func goClient(t testing.TB) *http.Client {
+	t.Helper()
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: &protocols, DisableCompression: true}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// rawConn is a client that says what a test wants.
+type rawConn struct {
+	net.Conn
+	*http2.Framer
+}
+
+// dialRaw connects and greets.
+func dialRaw(t testing.TB, addr string, settings ...http2.Setting) *rawConn {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nc.Close() })
+	if _, err := nc.Write([]byte(Preface)); err != nil {
+		t.Fatal(err)
+	}
+	c := &rawConn{nc, http2.NewFramer(nc, nc)}
+	c.AllowIllegalWrites = true
+	if err := c.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

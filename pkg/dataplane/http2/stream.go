@@ -1,0 +1,444 @@
+package http2
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// phase is where a request is.
+type phase uint8
+
+const (
+	unused phase = iota
+	// deciding: the handler has not said yet where it goes.
+	deciding
+	// waiting: it waits for a place on a connection.
+	waiting
+	// sending: it is on a connection.
+	sending
+	// replying: we answer it ourselves, or have given it up.
+	replying
+)
+
+// Stream is one request of a client, the Near of its attempts. The mutex of its connection guards it.
+type Stream struct {
+	server *Server
+	// flow is the answer's way to the client.
+	flow
+
+	token    uint64
+	exchange Exchange
+	request  message.Request
+	grpc     bool
+	phase    phase
+	deadline time.Time
+
+	// attempt is the token that the present attempt knows.
+	attempt  uint64
+	to       Opener
+	far      Far
+	farToken uint64
+
+	// The request's body: what may still come, what is to be given back of it, and what content-length lets come, -1 for anything.
+	recvEnded        bool
+	recvWindow, owed int
+	length           int64
+	// kept is all of the body while another attempt may be made; lost says that none can be.
+	kept []byte
+	lost bool
+	// trailers follow it.
+	trailers    []message.Field
+	hasTrailers bool
+	// received came, consumed left by the present attempt, credited was given back to the client.
+	received, consumed, credited int64
+
+	// answered: the final head was sent. interim counts those before it.
+	answered  bool
+	interim   int
+	sentBytes int64
+	// failure is the error of ours that the answer is; nil for none.
+	failure *upstream.Error
+}
+
+// maxInterim is how many 1xx responses an answer may have.
+const maxInterim = 64
+
+func (s *Stream) begin(id uint32, token uint64) {
+	v := s.server
+	s.flow.reset(id, v.peerWindow)
+	s.token = token
+	s.recvWindow, s.length = v.cfg.StreamWindow, -1
+	s.lost = v.cfg.ReplayBytes < 0
+}
+
+// clear forgets the request; what it had room for is kept.
+func (s *Stream) clear() {
+	s.flow.reset(0, 0)
+	s.token, s.attempt, s.phase = 0, 0, unused
+	clear(s.request.Fields)
+	clear(s.trailers)
+	s.request = message.Request{Fields: s.request.Fields[:0]}
+	s.trailers = s.trailers[:0]
+	s.exchange, s.to, s.far, s.farToken = nil, nil, nil, 0
+	s.grpc, s.deadline = false, time.Time{}
+	s.recvEnded, s.owed, s.hasTrailers = false, 0, false
+	s.received, s.consumed, s.credited, s.sentBytes = 0, 0, 0, 0
+	s.answered, s.interim, s.failure = false, 0, nil
+	s.unkeep()
+	s.lost = false
+}
+
+// smallBody is how much room for a body a stream that has ended keeps.
+const smallBody = 4 << 10
+
+// unkeep drops the kept body: no other attempt can be made.
+func (s *Stream) unkeep() {
+	s.lost = true
+	if cap(s.kept) > smallBody {
+		s.kept = nil
+	}
+	s.kept = s.kept[:0]
+}
+
+// ended notes the end of the request.
+func (s *Stream) ended(end bool) {
+	s.recvEnded = end
+}
+
+// decide does what the handler said. It needs mu.
+func (s *Stream) decide(t *Turn, d Decision) {
+	switch {
+	case d.To != nil:
+		s.to = d.To
+		s.open(t, false)
+	case d.Reply != nil:
+		s.reply(t, d.Reply, nil)
+	case d.Error != nil:
+		s.fail(t, d.Error)
+	case d.Later:
+		s.phase = deciding
+	default:
+		s.fail(t, &upstream.Error{Reason: upstream.ProtocolError, Err: errors.New("nobody decided where the request goes")})
+	}
+}
+
+// open makes an attempt. It needs mu.
+func (s *Stream) open(t *Turn, waited bool) {
+	v := s.server
+	v.tokens++
+	s.attempt = v.tokens
+	bare := s.recvEnded && len(s.kept) == 0 && !s.hasTrailers
+	far, token, err := s.to.Open(t, s, s.attempt, &s.request, bare, waited)
+	switch {
+	case err != nil:
+		s.failed(t, asError(err))
+	case far == nil:
+		s.phase = waiting
+	default:
+		s.phase, s.far, s.farToken = sending, far, token
+		s.consumed = 0
+		s.exchange.Sent()
+		if !bare {
+			s.resend(t)
+		}
+	}
+}
+
+// resend sends what has come of the request so far. It needs mu.
+func (s *Stream) resend(t *Turn) {
+	end := s.recvEnded && !s.hasTrailers
+	if len(s.kept) > 0 || end {
+		s.consume(t, s.far.Data(t, s.farToken, s.kept, end))
+	}
+	if len(s.kept) > s.server.cfg.ReplayBytes {
+		s.unkeep()
+	}
+	if s.hasTrailers {
+		s.far.Trailers(t, s.farToken, s.trailers)
+	}
+}
+
+// body passes some of the request's body on. It needs mu.
+func (s *Stream) body(t *Turn, p []byte, end bool) {
+	v := s.server
+	s.received += int64(len(p))
+	v.held += len(p)
+	s.ended(end)
+	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
+		s.fail(t, tooLarge(limit))
+		return
+	}
+	switch s.phase {
+	case replying:
+		s.discard(t, end)
+	case sending:
+		n := s.far.Data(t, s.farToken, p, end)
+		if !s.lost {
+			if s.kept = append(s.kept, p...); len(s.kept) > v.cfg.ReplayBytes {
+				s.unkeep()
+			}
+		}
+		s.consume(t, n)
+		s.maybeClose(t)
+	default:
+		s.kept = append(s.kept, p...)
+	}
+}
+
+// discard takes what came for nobody. It needs mu.
+func (s *Stream) discard(t *Turn, end bool) {
+	s.consumed = s.received
+	s.consume(t, 0)
+	if end {
+		s.maybeClose(t)
+	}
+}
+
+func (s *Stream) forwardTrailers(t *Turn) {
+	switch s.phase {
+	case sending:
+		s.far.Trailers(t, s.farToken, s.trailers)
+		s.maybeClose(t)
+	case replying:
+		s.maybeClose(t)
+	default:
+	}
+}
+
+// consume gives n more bytes back to the client, but for those of an earlier attempt. It needs mu.
+func (s *Stream) consume(t *Turn, n int) {
+	s.consumed += int64(n)
+	more := int(s.consumed - s.credited)
+	if more <= 0 {
+		return
+	}
+	v := s.server
+	s.credited = s.consumed
+	v.held -= more
+	if s.owed += more; !s.recvEnded && s.owed >= v.cfg.StreamWindow/4 {
+		v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
+		s.recvWindow += s.owed
+		s.owed = 0
+	}
+	v.repay(t)
+}
+
+// giveUp ends the attempt, whatever it has come to. It needs mu.
+func (s *Stream) giveUp(t *Turn) {
+	switch s.phase {
+	case waiting:
+		s.to.Cancel(s, s.attempt)
+	case sending:
+		s.far.Reset(t, s.farToken, http2.ErrCodeCancel)
+	default:
+	}
+	s.attempt = 0
+	s.phase = replying
+}
+
+// fail ends the request with an error of ours. It needs mu.
+func (s *Stream) fail(t *Turn, e *upstream.Error) {
+	if s.flow.ended {
+		return
+	}
+	s.giveUp(t)
+	switch {
+	case !s.answered:
+		s.reply(t, ErrorReply(e, s.grpc), e)
+	case s.grpc && e.Reason != upstream.ClientGone:
+		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, errorTrailers(e)) })
+	default:
+		s.server.send(t, appendReset(s.server.put().b, s.id, http2.ErrCodeInternal))
+		s.server.close(t, s, true, e)
+	}
+}
+
+// reply answers the request ourselves. It needs mu.
+func (s *Stream) reply(t *Turn, r *Reply, e *upstream.Error) {
+	s.phase = replying
+	body := r.Body
+	if s.request.Method == "HEAD" {
+		body = ""
+	}
+	s.answered = true
+	s.replied(t, e, func() {
+		s.head(t, &message.Response{Status: r.Status, Fields: r.Fields}, body == "")
+		if body != "" {
+			s.sentBytes += int64(len(body))
+			s.server.sendData(t, &s.flow, []byte(body), true)
+		}
+	})
+}
+
+// replied sends an end of our own, and then wants no more of the request. It needs mu.
+func (s *Stream) replied(t *Turn, e *upstream.Error, send func()) {
+	s.unkeep()
+	s.failure = e
+	send()
+	if s.token != 0 && s.received > s.credited {
+		s.discard(t, false)
+	}
+}
+
+// head sends a head. It needs mu.
+func (s *Stream) head(t *Turn, r *message.Response, end bool) {
+	v := s.server
+	o := v.put()
+	at := len(o.b)
+	b := v.enc.AppendResponse(append(o.b, make([]byte, headLen)...), r)
+	v.send(t, finishHeaders(b, at, s.id, end, v.peerFrame))
+	if end {
+		s.flow.end, s.flow.ended = true, true
+		s.sentEnd(t)
+	}
+}
+
+func (s *Stream) left(t *Turn, n int) {
+	if s.phase == sending {
+		s.far.Consumed(t, s.farToken, n)
+	}
+}
+
+func (s *Stream) sentEnd(t *Turn) { s.maybeClose(t) }
+
+// maybeClose closes the stream if both sides have ended, or if we have answered it ourselves. It needs mu.
+func (s *Stream) maybeClose(t *Turn) {
+	if s.token == 0 || !s.flow.ended {
+		return
+	}
+	v := s.server
+	switch {
+	case s.recvEnded:
+		v.close(t, s, false, s.failure)
+	case s.phase == replying:
+		// The client may stop sending (RFC 9113 section 8.1).
+		v.send(t, appendReset(v.put().b, s.id, http2.ErrCodeNo))
+		v.close(t, s, true, s.failure)
+	}
+}
+
+// failed hears that an attempt came to nothing. It needs mu.
+func (s *Stream) failed(t *Turn, e *upstream.Error) {
+	s.attempt = 0
+	s.blame(e)
+	switch {
+	case s.answered && s.flow.end:
+		// The answer is whole; what is missing is only the end of the request.
+		s.phase = replying
+		s.maybeClose(t)
+		return
+	case s.answered:
+		s.phase = replying
+		s.fail(t, e)
+		return
+	}
+	s.phase = deciding
+	again := !s.lost && s.interim == 0
+	d := s.exchange.Failed(e, again)
+	if d == (Decision{}) || d.To != nil && !again {
+		d = Decision{Error: e}
+	}
+	s.decide(t, d)
+}
+
+// cancelMargin is how long before the deadline an endpoint may cancel for it:
+// clocks and roundings differ, and nothing else makes a server cancel.
+const cancelMargin = 50 * time.Millisecond
+
+// blame finds the deadline in a failure that is due to it: gRPC servers know it too, and may be first.
+func (s *Stream) blame(e *upstream.Error) {
+	reset, ok := errors.AsType[http2.StreamError](e.Err)
+	if ok && reset.Code == http2.ErrCodeCancel && !s.deadline.IsZero() && time.Until(s.deadline) < cancelMargin {
+		e.Reason = upstream.Deadline
+	}
+}
+
+func (s *Stream) setDeadline(at time.Time) {
+	s.deadline = at
+	if !at.IsZero() {
+		s.server.schedule(at)
+	}
+}
+
+// Ready implements Near.
+func (s *Stream) Ready(t *Turn, token uint64) bool {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt != token || s.phase != waiting {
+		return false
+	}
+	s.open(t, true)
+	return true
+}
+
+// Failed implements Near.
+func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt == token {
+		s.failed(t, e)
+	}
+}
+
+// Response implements Near.
+func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt != token {
+		return
+	}
+	if r.Status < 200 {
+		if s.interim++; s.interim <= maxInterim {
+			s.head(t, r, false)
+			return
+		}
+		s.fail(t, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
+		return
+	}
+	if d := s.exchange.Response(r, end); d != (Decision{}) && (d.To == nil || !s.lost && s.interim == 0) {
+		s.giveUp(t)
+		s.phase = deciding
+		s.decide(t, d)
+		return
+	}
+	s.answered = true
+	s.unkeep()
+	s.head(t, r, end)
+}
+
+// Data implements Near.
+func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt != token {
+		return len(p)
+	}
+	s.sentBytes += int64(len(p))
+	return s.server.sendData(t, &s.flow, p, end)
+}
+
+// Trailers implements Near.
+func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt != token {
+		return
+	}
+	s.exchange.Trailers(fields)
+	s.server.sendTrailers(t, &s.flow, fields)
+}
+
+// Consumed implements Near.
+func (s *Stream) Consumed(t *Turn, token uint64, n int) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.attempt == token {
+		s.consume(t, n)
+	}
+}

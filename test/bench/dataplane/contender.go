@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// proxy is a contender's running process.
+type proxy struct {
+	address string
+	// pid is that of the process that relays.
+	pid     int
+	version string
+	stop    func()
+}
+
+// contenders maps a name to what starts it in front of endpoints.
+var contenders = map[string]func(ctx context.Context, s setup, endpoints []string) (*proxy, error){
+	"relay":        ours("relay"),
+	"reverseproxy": ours("reverseproxy"),
+	"floor":        ours("floor"),
+	"envoy":        startEnvoy,
+	"haproxy":      startHAProxy,
+	"nginx":        startNginx,
+}
+
+// ours starts this program again as one of the proxies of proxies.go.
+func ours(name string) func(context.Context, setup, []string) (*proxy, error) {
+	return func(ctx context.Context, s setup, endpoints []string) (*proxy, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		args := []string{self, "--role", "proxy", "--contenders", name, "--endpoint", strings.Join(endpoints, ",")}
+		if s.profile != "" {
+			args = append(args, "--profile", s.profile+"."+name)
+		}
+		cmd := pinned(ctx, s, args...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		p, err := launch(cmd)
+		if err != nil {
+			return nil, err
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			p.stop()
+			return nil, fmt.Errorf("its address: %w", err)
+		}
+		p.address = strings.TrimSpace(line)
+		return p, nil
+	}
+}
+
+// pinned is a command on the proxy's CPU, which sees to it that it does not outlive us.
+func pinned(ctx context.Context, s setup, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", strconv.Itoa(s.ProxyCPU)}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// launch starts it; taskset becomes the program, so that the process is the same.
+func launch(cmd *exec.Cmd) (*proxy, error) {
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &proxy{pid: cmd.Process.Pid, stop: func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}}, nil
+}
+
+// freeAddress gives one that nobody listens on now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close() //nolint:errcheck // only its address is wanted
+	return l.Addr().String(), nil
+}
+
+// accepts waits until somebody accepts at the address.
+func (p *proxy) accepts(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.address)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it does not accept: %w", err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,29 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// workload is a kind of traffic.
+type workload struct {
+	// endpoints starts s.Endpoints servers, and gives their addresses and what stops them.
+	endpoints func(s setup) (addresses []string, stop func(), err error)
+	// load keeps s.Connections busy until ctx ends, and gives what was done in that time.
+	load func(ctx context.Context, s setup, address string) (outcome, error)
+}
+
+// outcome is what the load of one round saw.
+type outcome struct {
+	requests int
+	latency  histogram
+}
+
+var workloads = map[string]workload{
+	"http1": {endpoints: http1Endpoints, load: http1Load},
+}
+
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

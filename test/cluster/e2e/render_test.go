@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"bytes"
+	"embed"
+	"strings"
+	"text/template"
+)
+
+//go:embed testdata/*.yaml
+var testdata embed.FS
+
+// render fills in a template of testdata; others can be included, with indentation.
+func render(name string, data any) ([]byte, error) {
+	all := template.New("")
+	all.Funcs(template.FuncMap{
+		"include": func(name string, data any) (string, error) {
+			var out bytes.Buffer
+			err := all.ExecuteTemplate(&out, name, data)
+			return strings.TrimSuffix(out.String(), "\n"), err
+		},
+		"indent": func(by int, text string) string {
+			space := strings.Repeat(" ", by)
+			return space + strings.ReplaceAll(text, "\n", "\n"+space)
+		},
+	}).Option("missingkey=error")
+	if _, err := all.ParseFS(testdata, "testdata/*.yaml"); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err := all.ExecuteTemplate(&out, name, data)
+	return out.Bytes(), err
+}
+
+// sidecar is what the proxies' templates need.
+type sidecar struct {
+	Zone, DrainTime string
+	// Listen are for dataplane, TCP for Envoy: where TCP for a cluster is taken.
+	Listen, TCP []string
+}
+
+// backend is what backend.yaml and pod.yaml need.
+type backend struct {
+	Name     string
+	Replicas int
+	// Strategy and PreStop are YAML; PreStop "" is none.
+	Strategy, PreStop string
+	// Version is part of the pod template: another one is a rollout.
+	Version string
+	// Grace is in seconds.
+	Grace int
+	// Nodes are those that the pods may run on, as a YAML list; "" is all.
+	Nodes string
+	Args  []string
+	// Sidecar is nil for pods without a proxy.
+	Sidecar *sidecar
+}
+
+// barrier is the preStop that waits until no proxy uses the pod.
+const barrier = `{httpGet: {port: 15021, path: "/drain?timeout=25s"}}`
+
+// inMesh is a backend as it is meant to run: with a data plane, and the barrier.
+func inMesh(name string, replicas int, strategy string) backend {
+	return backend{
+		Name: name, Replicas: replicas, Strategy: strategy, PreStop: barrier, Version: "1", Grace: 40,
+		Sidecar: &sidecar{DrainTime: "10s", Zone: `""`},
+	}
+}
+
+func rolling(maxSurge, maxUnavailable string) string {
+	return `{type: RollingUpdate, rollingUpdate: {maxSurge: "` + maxSurge + `", maxUnavailable: "` + maxUnavailable + `"}}`
+}

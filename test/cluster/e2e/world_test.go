@@ -1,0 +1,329 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/freshmesh/freshmesh/pkg/ack"
+	"github.com/freshmesh/freshmesh/test/cluster/app/report"
+	"github.com/freshmesh/freshmesh/test/cluster/rig"
+)
+
+const (
+	meshNamespace = "freshmesh"
+	// startTime bounds the start of a few pods, and rolloutTime a rollout, on a loaded machine too.
+	startTime   = 2 * time.Minute
+	rolloutTime = 5 * time.Minute
+)
+
+// place is a namespace of the cluster that belongs to one test.
+type place struct {
+	t         *testing.T
+	namespace string
+}
+
+// newPlace makes one, once the mesh is up.
+func newPlace(t *testing.T, name string) place {
+	t.Helper()
+	deployed(t, meshNamespace, "xds-server", startTime)
+	p := place{t, the.Namespace(t, name, nil)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.logs()
+		}
+	})
+	return p
+}
+
+// apply applies a template.
+func (p place) apply(name string, data any) {
+	p.t.Helper()
+	text, err := render(name, data)
+	if err == nil {
+		err = the.Apply(p.t.Context(), p.namespace, text, false)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// applyText applies YAML.
+func (p place) applyText(text string) {
+	p.t.Helper()
+	if err := the.Apply(p.t.Context(), p.namespace, []byte(text), false); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// deploy applies a backend, and waits until it is rolled out.
+func (p place) deploy(b backend) {
+	p.t.Helper()
+	p.apply("backend.yaml", b)
+	deployed(p.t, p.namespace, b.Name, rolloutTime)
+}
+
+// deployed waits until a deployment is as it should be, and nothing of an older one is left.
+func deployed(t *testing.T, namespace, name string, within time.Duration) {
+	t.Helper()
+	rig.Until(t, within, "deployment "+name+" rolled out", func(ctx context.Context) (bool, any) {
+		d, err := the.Admin.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil || !rolledOut(d) {
+			return false, fmt.Sprint(err, d.Status)
+		}
+		pods, err := the.Admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		return err == nil && len(pods.Items) == int(*d.Spec.Replicas), fmt.Sprint(err, len(pods.Items), " pods")
+	})
+}
+
+func rolledOut(d *appsv1.Deployment) bool {
+	s, want := d.Status, *d.Spec.Replicas
+	return s.ObservedGeneration >= d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+}
+
+// pods gives the pods of an application, those that are not going.
+func (p place) pods(app string) []v1.Pod {
+	p.t.Helper()
+	list, err := the.Admin.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var staying []v1.Pod
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil {
+			staying = append(staying, pod)
+		}
+	}
+	return staying
+}
+
+// name gives a service's name in the mesh, without a port.
+func (p place) name(service string) string { return service + "." + p.namespace + ".svc.cluster.local" }
+
+// ready waits until a pod is, and gives it.
+func (p place) ready(name string) *v1.Pod {
+	p.t.Helper()
+	var pod *v1.Pod
+	rig.Until(p.t, startTime, "pod "+name+" ready", func(ctx context.Context) (bool, any) {
+		var err error
+		if pod, err = the.Admin.CoreV1().Pods(p.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, err
+		}
+		return rig.Condition(pod, v1.PodReady) == v1.ConditionTrue, pod.Status
+	})
+	return pod
+}
+
+// logs shows what the namespace's and the mesh's containers wrote last.
+func (p place) logs() {
+	for _, namespace := range []string{p.namespace, meshNamespace} {
+		pods, err := the.Admin.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			p.t.Log(err)
+			return
+		}
+		for i, pod := range pods.Items {
+			if i == 8 {
+				break
+			}
+			files, _ := filepath.Glob(filepath.Join(the.Dir, "pods", string(pod.UID), "*.log"))
+			for _, f := range files {
+				content, err := os.ReadFile(f)
+				p.t.Logf("%s %s: %s: %v\n%s", pod.Name, pod.Status.Phase, filepath.Base(f), err, tail(string(content), 25))
+			}
+		}
+	}
+}
+
+func tail(text string, lines int) string {
+	all := strings.SplitAfter(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "")
+}
+
+// fetch asks for a URL and reads the answer into to.
+func fetch(ctx context.Context, method, url string, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || to == nil {
+		return err
+	}
+	if text, ok := to.(*string); ok {
+		*text = string(body)
+		return nil
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("%s: status %d: %w: %s", url, response.StatusCode, err, body)
+	}
+	return nil
+}
+
+// audits gives the audit of every xds-server.
+func audits(ctx context.Context) ([]ack.Audit, error) {
+	pods, err := the.Admin.CoreV1().Pods(meshNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=xds-server"})
+	if err != nil {
+		return nil, err
+	}
+	var all []ack.Audit
+	for _, pod := range pods.Items {
+		var a ack.Audit
+		if err := fetch(ctx, http.MethodGet, "http://"+pod.Status.PodIP+":18080/audit", &a); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// fresh waits until every node of the mesh that is connected is fresh.
+func fresh(t *testing.T, within time.Duration) {
+	t.Helper()
+	rig.Until(t, within, "all nodes fresh", func(ctx context.Context) (bool, any) {
+		all, err := audits(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, a := range all {
+			for _, n := range a.Nodes {
+				if n.State != ack.Fresh && n.State != ack.Disconnected {
+					return false, fmt.Sprint(n.ID, n.State, n.Reason)
+				}
+			}
+		}
+		return true, nil
+	})
+}
+
+// client is a pod that asks all the time.
+type client struct {
+	place
+	pod *v1.Pod
+}
+
+// clientPod is what client.yaml needs.
+type clientPod struct {
+	Name, Node, Proxy, Host, Kinds, Life string
+	Rate                                 float64
+	Clients                              int
+	Sidecar                              sidecar
+}
+
+// everyKind is what clients speak.
+const everyKind = "http,grpc,stream,ws,tcp"
+
+// client starts a client of a service, with a proxy: dataplane or envoy.
+func (p place) client(name, proxy, service string, edit func(*clientPod)) client {
+	p.t.Helper()
+	if proxy == "envoy" && os.Getenv(envoyDir) == "" {
+		p.t.Skip("no Envoy")
+	}
+	tcp := "127.0.0.1:9001=" + p.name(service) + ":9000"
+	c := clientPod{
+		Name: name, Node: "node-1", Proxy: proxy, Host: p.name(service), Kinds: everyKind, Life: "0s", Rate: 20, Clients: 2,
+		Sidecar: sidecar{Zone: "zone-a", DrainTime: "1s", Listen: []string{tcp + ",tcp"}, TCP: []string{tcp}},
+	}
+	if edit != nil {
+		edit(&c)
+	}
+	p.apply("client.yaml", c)
+	return client{p, p.ready(name)}
+}
+
+// settled waits until every kind of request has been answered, and forgets all that was before.
+func (c client) settled() {
+	c.t.Helper()
+	rig.Until(c.t, time.Minute, c.pod.Name+" answered by every kind", func(ctx context.Context) (bool, any) {
+		s, err := c.ask(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, k := range s.Kinds {
+			if len(k.Answers) == 0 {
+				return false, s
+			}
+		}
+		return len(s.Kinds) > 0, s
+	})
+	c.reset()
+}
+
+func (c client) reset() {
+	c.t.Helper()
+	if err := fetch(c.t.Context(), http.MethodPost, c.url("/reset"), nil); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c client) url(path string) string { return "http://" + c.pod.Status.PodIP + ":9900" + path }
+
+func (c client) ask(ctx context.Context) (report.Stats, error) {
+	var s report.Stats
+	return s, fetch(ctx, http.MethodGet, c.url("/stats"), &s)
+}
+
+// stats gives what it has seen since settled.
+func (c client) stats() report.Stats {
+	c.t.Helper()
+	s, err := c.ask(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// answeredBy waits until, for every kind, an answer has come from each of the backends named since the time given.
+func (c client) answeredBy(since time.Time, names ...string) {
+	c.t.Helper()
+	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
+		s, err := c.ask(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, k := range s.Kinds {
+			for _, name := range names {
+				if k.Answers[name].Last.Before(since) {
+					return false, s
+				}
+			}
+		}
+		return len(s.Kinds) > 0, nil
+	})
+}
+
+// lossless wants every request answered, and says how many there were.
+func (c client) lossless() report.Stats {
+	c.t.Helper()
+	s := c.stats()
+	for kind, k := range s.Kinds {
+		c.t.Logf("%s %s: %d sent, %d failed, %d backends, %d opened, %d byes, %d sent again by the gRPC library, slowest %v",
+			c.pod.Name, kind, k.Sent, k.Failed, len(k.Answers), k.Opened, k.Byes, k.Retried, k.Slowest.Round(time.Millisecond))
+		if k.Failed > 0 {
+			c.t.Errorf("%s %s: %d of %d failed: %v", c.pod.Name, kind, k.Failed, k.Sent, k.Failures)
+		}
+		if k.Sent == 0 {
+			c.t.Errorf("%s %s: nothing was sent", c.pod.Name, kind)
+		}
+	}
+	return s
+}
