@@ -93,7 +93,12 @@ func (w *world) storm(r *rand.Rand, d time.Duration) {
 	churn, restarts := rand.New(rand.NewPCG(r.Uint64(), 3)), rand.New(rand.NewPCG(r.Uint64(), 4)) //nolint:gosec // to be repeated
 	wg.Go(func() { w.churn(ctx.Done(), churn) })                                                  //nolint:contextcheck // it ends what it does by itself
 	wg.Go(func() { w.restarts(ctx.Done(), restarts) })                                            //nolint:contextcheck // it ends what it does by itself
-	wg.Go(func() { w.watch(ctx.Done()) })
+	// The answers that clients still wait for when it is over need the clock too.
+	watching, done := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() { w.watch(watching.Done()) })
+	defer watch.Wait()
+	defer done()
 	for _, m := range mix {
 		for range m.clients {
 			c := &client{world: w, kind: m.kind, service: m.service, deadline: m.deadline}

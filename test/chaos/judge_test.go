@@ -87,6 +87,11 @@ type matter struct {
 // judge gives what is wrong with the reason of a request; "" for nothing.
 func judge(s *sent, l *logged, f facts) string {
 	m := &matter{sent: s, log: l, facts: f, service: f.service(s.service)}
+	if end := l.Time.Add(time.Duration(l.Seconds * float64(time.Second))); m.clientLeft() && end.After(s.to) {
+		// It went on without the client, until the proxy knew.
+		longer := *s
+		longer.to, m.sent = end, &longer
+	}
 	if why := m.consistent(); why != "" {
 		return why
 	}
