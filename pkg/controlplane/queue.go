@@ -10,7 +10,7 @@ import (
 )
 
 // queue takes what the sources deliver and holds the last change of each object
-// until the loop takes them. It implements mesh.Sink, and as fileQueue static.Sink. Its size is bounded by the number of objects.
+// until the loop takes them. It implements mesh.BatchSink, and as fileQueue static.Sink. Its size is bounded by the number of objects.
 type queue struct {
 	ready chan struct{} // holds one token while there is something to take
 
@@ -61,13 +61,42 @@ func (q fileQueue) Resources(all []static.Resource) {
 func (q fileQueue) Synced() { q.sync(fromFiles) }
 
 // Put implements mesh.Sink.
-func (q *queue) Put(o mesh.Object) {
-	q.add(o.Metadata(), translate.Change{Put: o, ReceivedAt: time.Now()})
-}
+func (q *queue) Put(o mesh.Object) { q.add(put(o)) }
 
 // Delete implements mesh.Sink.
-func (q *queue) Delete(m mesh.Meta) {
-	q.add(&m, translate.Change{Delete: m, ReceivedAt: time.Now()})
+func (q *queue) Delete(m mesh.Meta) { q.add(deletion(m)) }
+
+// Batch implements mesh.BatchSink.
+func (q *queue) Batch(fill func(mesh.Sink)) {
+	c := collector{queue: q}
+	fill(&c)
+	q.add(c.all...)
+}
+
+// collector is a queue's Sink for one batch.
+type collector struct {
+	*queue
+	all []entry
+}
+
+// Put implements mesh.Sink.
+func (c *collector) Put(o mesh.Object) { c.all = append(c.all, put(o)) }
+
+// Delete implements mesh.Sink.
+func (c *collector) Delete(m mesh.Meta) { c.all = append(c.all, deletion(m)) }
+
+// entry is one change, and of what.
+type entry struct {
+	meta   *mesh.Meta
+	change translate.Change
+}
+
+func put(o mesh.Object) entry {
+	return entry{o.Metadata(), translate.Change{Put: o, ReceivedAt: time.Now()}}
+}
+
+func deletion(m mesh.Meta) entry {
+	return entry{&m, translate.Change{Delete: m, ReceivedAt: time.Now()}}
 }
 
 // Synced implements mesh.Sink.
@@ -80,8 +109,18 @@ func (q *queue) sync(source int) {
 	q.poke()
 }
 
-func (q *queue) add(m *mesh.Meta, c translate.Change) {
+// add takes all of the entries before any can be taken.
+func (q *queue) add(all ...entry) {
 	q.mu.Lock()
+	for _, e := range all {
+		q.note(e.meta, e.change)
+	}
+	q.mu.Unlock()
+	q.poke()
+}
+
+// note needs mu.
+func (q *queue) note(m *mesh.Meta, c translate.Change) {
 	waiting, known := q.changes[m.Key]
 	switch {
 	case !known:
@@ -92,8 +131,6 @@ func (q *queue) add(m *mesh.Meta, c translate.Change) {
 	default:
 		q.changes[m.Key] = c
 	}
-	q.mu.Unlock()
-	q.poke()
 }
 
 // newerThan tells that what waits is another object than the one deleted. An

@@ -88,11 +88,17 @@ func (s *Source) Run(ctx context.Context, sink mesh.Sink) error {
 	return s.watcher.Run(ctx)
 }
 
-// deliver tells the sink what differs from what it was told before, in the order of keys.
+// deliver tells the sink what differs from what it was told before. A file may
+// have changed several objects: between the old and the new addresses of a service there is nothing else.
 func (s *Source) deliver(items map[mesh.Key]directory.Item[mesh.Key, mesh.Object]) {
+	mesh.Batch(s.sink, func(sink mesh.Sink) { s.tell(sink, items) })
+}
+
+// tell goes by the order of keys.
+func (s *Source) tell(sink mesh.Sink, items map[mesh.Key]directory.Item[mesh.Key, mesh.Object]) {
 	for _, key := range slices.SortedFunc(maps.Keys(s.delivered), mesh.Key.Compare) {
 		if _, ok := items[key]; !ok {
-			s.sink.Delete(*s.delivered[key].Metadata())
+			sink.Delete(*s.delivered[key].Metadata())
 		}
 	}
 	next := make(map[mesh.Key]mesh.Object, len(items))
@@ -102,7 +108,7 @@ func (s *Source) deliver(items map[mesh.Key]directory.Item[mesh.Key, mesh.Object
 		if old := s.delivered[key]; old == o || reflect.DeepEqual(old, o) {
 			continue
 		}
-		s.sink.Put(o)
+		sink.Put(o)
 	}
 	s.delivered = next
 }

@@ -34,6 +34,23 @@ type Sink interface {
 	Synced()
 }
 
+// BatchSink is a Sink that takes what belongs together as one change.
+type BatchSink interface {
+	Sink
+	// Batch calls fill, and takes what that puts and deletes all at once:
+	// nothing is made of some of it without the rest.
+	Batch(fill func(Sink))
+}
+
+// Batch gives fill's changes to a sink together where it can take them so, and one by one elsewhere.
+func Batch(s Sink, fill func(Sink)) {
+	if b, ok := s.(BatchSink); ok {
+		b.Batch(fill)
+		return
+	}
+	fill(s)
+}
+
 // SourceStatus is how a source is doing.
 type SourceStatus struct {
 	// Synced is true once the first full listing has been delivered; it never

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// round is how long there is chaos between two calm moments.
-const round = 10 * time.Second
+// round is how long there is chaos between two calm moments, at least; a long run has mostRounds.
+const round, mostRounds = 10 * time.Second, 30
 
 // Every failed request carries a reason that the faults explain, and nothing is left behind.
 func TestChaos(t *testing.T) {
@@ -43,7 +43,7 @@ func TestChaos(t *testing.T) {
 	w := newWorld(t)
 	sum := &tally{reasons: map[string]int{}}
 	var calm []holdings
-	rounds := max(3, int(*length/round))
+	rounds := min(max(3, int(*length/round)), mostRounds)
 	for n := range rounds {
 		w.storm(r, *length/time.Duration(rounds))
 		calm = append(calm, w.settle())
@@ -93,7 +93,12 @@ func (w *world) storm(r *rand.Rand, d time.Duration) {
 	churn, restarts := rand.New(rand.NewPCG(r.Uint64(), 3)), rand.New(rand.NewPCG(r.Uint64(), 4)) //nolint:gosec // to be repeated
 	wg.Go(func() { w.churn(ctx.Done(), churn) })                                                  //nolint:contextcheck // it ends what it does by itself
 	wg.Go(func() { w.restarts(ctx.Done(), restarts) })                                            //nolint:contextcheck // it ends what it does by itself
-	wg.Go(func() { w.watch(ctx.Done()) })
+	// The answers that clients still wait for when it is over need the clock too.
+	watching, done := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() { w.watch(watching.Done()) })
+	defer watch.Wait()
+	defer done()
 	for _, m := range mix {
 		for range m.clients {
 			c := &client{world: w, kind: m.kind, service: m.service, deadline: m.deadline}
@@ -197,6 +202,13 @@ func heap() uint64 {
 // verdict judges all requests of a round, and forgets them.
 func (w *world) verdict(sum *tally) {
 	all := w.requests.copy()
+	w.log.each(func(l *logged) {
+		for _, a := range l.Attempts {
+			if a.Reason == upstream.ConnectTimeout {
+				w.add(a.Endpoint, timedOut, &span{l.Time, l.Time.Add(time.Duration(l.Seconds * float64(time.Second)))})
+			}
+		}
+	})
 	// Last come those that may have no line: their clients left before the proxy had heard of them.
 	impatient := func(s *sent) bool { return !s.begun && w.done("", s.id, left) }
 	slices.SortStableFunc(all, func(a, b *sent) int {

@@ -48,7 +48,7 @@ type cause struct {
 // causes is the table: reason → what may explain it. A reason without an entry has no excuse here.
 var causes = map[upstream.Reason]cause{
 	upstream.ConnectRefused: {states: []act{refusing}},
-	upstream.ConnectTimeout: {states: []act{silent}, and: (*matter).http2},
+	upstream.ConnectTimeout: {states: []act{silent}, and: (*matter).takesTime},
 	// The end of a connection that has not come to its settings.
 	upstream.ConnectFailed:      {states: []act{leaving, halfClosed, killed, refusing}},
 	upstream.ProtocolError:      {deeds: []act{nonsense}, states: []act{garbled}},
@@ -87,6 +87,11 @@ type matter struct {
 // judge gives what is wrong with the reason of a request; "" for nothing.
 func judge(s *sent, l *logged, f facts) string {
 	m := &matter{sent: s, log: l, facts: f, service: f.service(s.service)}
+	if end := l.Time.Add(time.Duration(l.Seconds * float64(time.Second))); m.clientLeft() && end.After(s.to) {
+		// It went on without the client, until the proxy knew.
+		longer := *s
+		longer.to, m.sent = end, &longer
+	}
 	if why := m.consistent(); why != "" {
 		return why
 	}
@@ -197,7 +202,11 @@ func timed(r upstream.Reason) bool {
 	return r == upstream.ConnectTimeout || r == upstream.TryTimeout || r == upstream.Deadline
 }
 
-func (m *matter) http2() bool      { return m.service.protocol == http2c }
+func (m *matter) http2() bool { return m.service.protocol == http2c }
+
+// takesTime: there are settings to wait for, or there was no time even for the kernel's part.
+func (m *matter) takesTime() bool { return m.http2() || m.facts.was(machine, m.from, m.to, stalled) }
+
 func (m *matter) answered() bool   { return m.facts.done(m.endpoint, m.id, began) }
 func (m *matter) clientLeft() bool { return m.facts.done("", m.id, left) }
 
@@ -253,7 +262,7 @@ const failing = time.Second + late
 
 // outage tells whether every endpoint that was surely listed may have been out when the request ended.
 func (m *matter) outage() bool {
-	unreachable := []act{refusing}
+	unreachable := []act{refusing, timedOut}
 	if m.http2() {
 		unreachable = append(unreachable, silent, leaving, halfClosed, garbled, killed)
 	}

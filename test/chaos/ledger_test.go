@@ -34,6 +34,8 @@ const (
 	spoilt act = "spoilt"
 	// stalled: the machine had no time for this process.
 	stalled act = "stalled"
+	// timedOut: the log says that a dial timed out; what explains that is judged where it is said.
+	timedOut act = "timed out"
 	// open: a connection is open.
 	open act = "open"
 

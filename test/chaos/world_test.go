@@ -279,6 +279,17 @@ func (l *accessLog) take(key string) *logged {
 	return all[0]
 }
 
+// each gives the lines that nobody has taken, in any order.
+func (l *accessLog) each(f func(*logged)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lines := range l.lines {
+		for _, line := range lines {
+			f(line)
+		}
+	}
+}
+
 // rest is how many lines nobody took.
 func (l *accessLog) rest() int {
 	l.mu.Lock()

@@ -170,7 +170,7 @@ func (p *Pool) ready(ctx context.Context, c *conn) error {
 		return nil
 	case c.tcp.preface.goAway.Load():
 		return fail(ConnectFailed, "connected, and told to go away")
-	case c.Err() == nil && p.cfg.HTTP2:
+	case c.Err() == nil && p.cfg.HTTP2 && !c.tcp.ended.Load():
 		return fail(StreamLimit, "the endpoint allows no stream on a new connection")
 	case c.tcp.preface.settings.Load() && c.tcp.ended.Load():
 		return fail(ConnectFailed, "connected, and closed after the settings")

@@ -46,6 +46,7 @@ func TestEndOfANewConnection(t *testing.T) {
 		say  func(net.Conn, *http2.Framer)
 		want upstream.Reason
 	}{
+		"reset without a word":     {func(net.Conn, *http2.Framer) {}, upstream.ConnectFailed},
 		"reset after the settings": {func(_ net.Conn, f *http2.Framer) { _ = f.WriteSettings() }, upstream.ConnectFailed},
 		"GOAWAY after the settings": {func(_ net.Conn, f *http2.Framer) {
 			_ = f.WriteSettings()
