@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -117,12 +118,18 @@ func measure(ctx context.Context, s setup, file string) error {
 	for i := range s.Rounds {
 		for j := range r.Runs {
 			// Another contender begins each round.
-			if err := r.Runs[(i+j)%len(r.Runs)].round(ctx, s, w); err != nil {
-				return fmt.Errorf("round %d of %s: %w", i, r.Runs[(i+j)%len(r.Runs)].Contender, err)
+			run := r.Runs[(i+j)%len(r.Runs)]
+			if err := run.round(ctx, s, w); err != nil && !errors.Is(err, errNothing) {
+				return fmt.Errorf("round %d of %s: %w", i, run.Contender, err)
 			}
 		}
 		fmt.Fprintf(os.Stderr, "\rround %d of %d", i+1, s.Rounds)
 	}
 	fmt.Fprintln(os.Stderr)
+	for _, run := range r.Runs {
+		if len(run.CPUMicros) <= s.Rounds/2 {
+			return fmt.Errorf("%s: %w in %d of %d rounds", run.Contender, errNothing, s.Rounds-len(run.CPUMicros), s.Rounds)
+		}
+	}
 	return report(os.Stdout, file, r)
 }

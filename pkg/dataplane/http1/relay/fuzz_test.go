@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func readRequests(r io.Reader, each func(string) error) {
 			return
 		}
 		path := q.RequestURI
-		if q.URL.Scheme != "" {
+		if q.URL.Scheme == "http" && strings.EqualFold(path[:min(len(path), 7)], "http://") {
 			// As it came: a URL would be written in another way.
 			path = path[len("http://")+len(q.URL.Host):]
 			if path == "" && q.Method == http.MethodOptions {

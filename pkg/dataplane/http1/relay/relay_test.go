@@ -75,7 +75,7 @@ func TestManyClients(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 32 {
 		wg.Go(func() {
-			for j := range 50 {
+			for j := range 25 {
 				body := strings.Repeat(fmt.Sprintf("%d-%d ", i, j), 1+j*j)
 				resp, err := c.Post("http://"+r.address+"/", "text/plain", strings.NewReader(body))
 				if err != nil {
