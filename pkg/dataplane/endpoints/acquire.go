@@ -31,6 +31,9 @@ type Request struct {
 	Opaque bool
 	// Inbound requests wait for Config.FailFastInbound.
 	Inbound bool
+	// Lease is memory for the lease, which the caller may use again once that has ended; nil for memory of
+	// its own. A request with Cancel gets its own in any case.
+	Lease *Lease
 	// Cancel ends the request, with an *upstream.Error as cause, when its
 	// endpoint is ejected or a limit lowered and the cluster says that this closes
 	// what is established. It may be called from any goroutine; nil for never.
@@ -92,7 +95,13 @@ func (c *Cluster) find(ctx context.Context, r Request) (*Lease, error) {
 
 func lease(c *Cluster, e *endpoint, now time.Time, r Request, trial bool) *Lease {
 	e.load.Begin()
-	return &Lease{Cluster: c, Key: e.key, Upstream: e.upstream, endpoint: e, began: now, request: r, trial: trial}
+	l := r.Lease
+	if l == nil || r.Cancel != nil {
+		// Who cancels may still hold one that has ended.
+		l = new(Lease)
+	}
+	*l = Lease{Cluster: c, Key: e.key, Upstream: e.upstream, HTTP1: e.upstream.http1, endpoint: e, began: now, request: r, trial: trial}
+	return l
 }
 
 // wait is one request that finds no usable endpoint.

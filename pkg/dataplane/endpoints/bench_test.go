@@ -1,6 +1,7 @@
 package endpoints_test
 
 import (
+	"net/http"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -94,7 +95,7 @@ func BenchmarkAcquire(b *testing.B) {
 				return
 			}
 			l.Connected()
-			l.Response(200, nil)
+			l.Response(200, http.Header(nil))
 			l.End(true)
 		}
 	})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/balance"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
@@ -14,7 +13,7 @@ import (
 type endpoint struct {
 	// set once
 	key      mesh.EndpointKey
-	upstream upstream.Upstream
+	upstream *hop
 	load     *balance.Load
 	totals   *totals
 	tally    *tally

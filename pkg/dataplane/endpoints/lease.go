@@ -9,17 +9,26 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
+// Header gives the first value of a field, "" for none, whatever the case of the
+// name: http.Header does, and the heads of package message.
+type Header interface {
+	Get(name string) string
+}
+
 // Lease is the use of one endpoint for one request or connection. It ends with
 // exactly one call of DialFailed or End. A Lease belongs to one goroutine.
 type Lease struct {
-	// Cluster and Key say what is leased, Upstream reaches it.
+	// Cluster and Key say what is leased, Upstream reaches it. HTTP1 does too, for the relay of
+	// HTTP/1.1; nil where the cluster speaks HTTP/2.
 	Cluster  *Cluster
 	Key      mesh.EndpointKey
 	Upstream upstream.Upstream
+	HTTP1    *relay.Pool
 
 	endpoint *endpoint
 	began    time.Time
@@ -84,7 +93,7 @@ func (l *Lease) Answered(ok bool) {
 // it has ended well: at the end of the lease, unless BrokenOff was called. For a
 // trial its beginning must do, as a stream may never end. Retry-After
 // (RFC 9110 section 10.2.3) and grpc-retry-pushback-ms (gRFC A6) are honoured.
-func (l *Lease) Response(status int, header http.Header) {
+func (l *Lease) Response(status int, header Header) {
 	code, isGRPC := grpcStatus(header)
 	if isGRPC {
 		status = httpStatus(code)
@@ -116,7 +125,7 @@ func (l *Lease) BrokenOff() {
 
 // Trailers says what a gRPC response ended with, after Response; nothing of it
 // matters but grpc-status and grpc-retry-pushback-ms.
-func (l *Lease) Trailers(trailer http.Header) {
+func (l *Lease) Trailers(trailer Header) {
 	code, ok := grpcStatus(trailer)
 	if !ok {
 		return
@@ -234,7 +243,7 @@ func answerOf(status int) event {
 	return answerGood
 }
 
-func grpcStatus(h http.Header) (codes.Code, bool) {
+func grpcStatus(h Header) (codes.Code, bool) {
 	v := h.Get("Grpc-Status")
 	n, err := strconv.ParseUint(v, 10, 32)
 	return codes.Code(n), v != "" && err == nil
@@ -262,7 +271,7 @@ func httpStatus(c codes.Code) int {
 }
 
 // retryAfter is how long the endpoint wants to be left alone; 0 for no such wish.
-func retryAfter(status int, h http.Header, now time.Time) time.Duration {
+func retryAfter(status int, h Header, now time.Time) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0
 	}

@@ -174,7 +174,3 @@ func (s *Set) start(f func(context.Context)) (stop context.CancelFunc, ok bool) 
 	})
 	return cancel, true
 }
-
-func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) upstream.Upstream {
-	return s.cfg.NewUpstream(upstream.Config{Address: e.Address, HTTP2: dc.HTTP2, ConnectTimeout: dc.ConnectTimeout, Gate: g})
-}

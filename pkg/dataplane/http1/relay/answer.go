@@ -73,7 +73,7 @@ func (x *Exchange) relayBody(conn *Conn, resp *http1.Response) error {
 	if !resp.HasBody(x.req.Method) || resp.Length == 0 {
 		return x.pass(conn, nil, false)
 	}
-	w := wait{x: x, conn: conn, silence: x.c.cfg.ReadTimeout}
+	w := wait{x: x, conn: conn, silence: x.c.cfg.ResponseTimeout}
 	x.response.Reset()
 	for {
 		size := len(conn.in.data())
@@ -194,14 +194,12 @@ func (x *Exchange) toClient(p []byte) error {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline != 0 && now() >= x.deadline:
 			return x.fail(upstream.Deadline, errOver)
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return &upstream.Error{Reason: upstream.ClientGone, Err: errSlow}
+			return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", x.c.cfg.WriteTimeout)}
 		default:
 			return &upstream.Error{Reason: upstream.ClientGone, Err: fmt.Errorf("write to the client: %w", err)}
 		}
 	}
 }
-
-var errSlow = errors.New("the client takes too long to read")
 
 // brokenOff says why a body could not be relayed to its end. The client gets the head and what came, and never an end.
 func (x *Exchange) brokenOff(err error) error {

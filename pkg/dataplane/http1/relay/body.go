@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync/atomic"
@@ -87,6 +88,12 @@ func (b *body) end() {
 	}
 	if b.lost.Load() {
 		b.lost.Store(false)
+	}
+	if b.halt.Load() {
+		b.halt.Store(false)
+		// A wake that came too late must not be found by the next who reads.
+		b.x.c.sock.wokenRead.Store(false)
+		b.x.c.sock.readBy = expired
 	}
 	if len(b.in.data()) > 0 {
 		// What was read too far is the beginning of the next request.
@@ -240,7 +247,7 @@ func (b *body) next() ([]byte, *upstream.Error) {
 	case errors.Is(err, errWoken):
 		return nil, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &upstream.Error{Reason: upstream.ClientGone, Err: errors.New("the rest of the request's body did not come in time")}
+		return nil, &upstream.Error{Reason: upstream.BodyTimeout, Err: fmt.Errorf("no byte of the request body for %s", b.x.c.cfg.ReadTimeout)}
 	case err != nil:
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -304,7 +311,7 @@ func (b *body) send(conn *Conn, data []byte) bool {
 // not the end of the exchange: it may have answered.
 func (b *body) write(conn *Conn, p []byte) bool {
 	for {
-		n, err := conn.sock.write(p, in(b.x.c.cfg.WriteTimeout))
+		n, err := conn.sock.write(p, 0)
 		p = p[n:]
 		switch {
 		case err == nil:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,14 +31,19 @@ type Config struct {
 	HeaderTimeout time.Duration
 	// IdleTimeout closes a connection on which no request has begun for so long; 0 is an hour.
 	IdleTimeout time.Duration
-	// ReadTimeout is how long a client may let its request's body wait, and an endpoint that of its response; 0 is for ever.
-	ReadTimeout time.Duration
-	// WriteTimeout is how long a client or an endpoint may take to make room for what is written to it; 0 is for ever.
+	// ReadTimeout is how long a client may let its request's body wait, ResponseTimeout an endpoint that of its
+	// response; 0 is for ever. The reasons are BodyTimeout and ResetMidBody.
+	ReadTimeout, ResponseTimeout time.Duration
+	// WriteTimeout is how long a client may take to make room for what is written to it, with the reason
+	// SlowReader; 0 is for ever.
 	WriteTimeout time.Duration
 	// MaxBody bounds the body of a request in bytes; 0 for no limit.
 	MaxBody int64
 	// Refused hears of each message that could not be accepted; it may be nil.
 	Refused func(client net.Addr, err *http1.Error)
+	// HTTP2 is given a connection that begins with the preface of HTTP/2 (RFC 9113 section 3.4), and what was read of
+	// it; the Client is over then and leaves it alone. With nil that is no request.
+	HTTP2 func(nc net.Conn, first []byte)
 }
 
 // settle is for how long nothing must have come on a connection that is
@@ -62,7 +68,7 @@ type Client struct {
 	cutBy atomic.Pointer[error]
 
 	mu sync.Mutex // guards opaque, and waking for Leave
-	// opaque: the connection carries no HTTP any more.
+	// opaque: the connection carries no HTTP/1.1 any more.
 	opaque bool
 
 	// in is what came and was not used; out is where heads are made, kept while requests follow each other.
@@ -121,14 +127,29 @@ func (c *Client) Close() error { return c.sock.Close() }
 
 // Serve serves the connection until it ends, and closes it.
 func (c *Client) Serve() {
+	handedOver := false
 	defer func() {
-		_ = c.sock.Close()
+		if !handedOver {
+			_ = c.sock.Close()
+		}
 		c.over(nil)
 		c.in.give()
 		c.out.give()
 	}()
 	// The order matters: over must find this undone.
-	defer context.AfterFunc(c.ctx, func() { c.Cut(context.Cause(c.ctx)) })()
+	stop := context.AfterFunc(c.ctx, func() { c.Cut(context.Cause(c.ctx)) })
+	defer stop()
+	if c.cfg.HTTP2 != nil {
+		if !c.decide() {
+			return
+		}
+		if isPreface(c.in.data()) {
+			// A cut that is under way would break into what the other one does.
+			if handedOver = stop() && c.handOver(); handedOver {
+				return
+			}
+		}
+	}
 	for c.next() {
 		c.x.begin()
 		c.cfg.Handler.Serve(&c.x)
@@ -137,6 +158,46 @@ func (c *Client) Serve() {
 		}
 		c.out.give()
 	}
+}
+
+// decide waits until the first bytes tell whether they are the preface of HTTP/2. It gives false when the connection is over.
+func (c *Client) decide() bool {
+	var by instant
+	for {
+		p := c.in.data()
+		if len(p) >= len(preface) || len(p) > 0 && !strings.HasPrefix(preface, string(p)) {
+			return true
+		}
+		if len(p) == 0 {
+			c.in.give()
+			if !c.idle() {
+				return false
+			}
+			continue
+		}
+		if by == 0 {
+			by = in(c.cfg.HeaderTimeout)
+		}
+		if !c.more(by) {
+			return false
+		}
+	}
+}
+
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+func isPreface(p []byte) bool { return len(p) >= len(preface) && string(p[:len(preface)]) == preface }
+
+// handOver gives the connection away. It gives false where Close was faster.
+func (c *Client) handOver() bool {
+	c.mu.Lock()
+	c.opaque = true
+	c.mu.Unlock()
+	if c.sock.SetDeadline(time.Time{}) != nil {
+		return false
+	}
+	c.cfg.HTTP2(c.sock.Conn, append([]byte(nil), c.in.data()...))
+	return true
 }
 
 // next waits for a request's head. It gives false when the connection is over.

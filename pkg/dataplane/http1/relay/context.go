@@ -7,8 +7,10 @@ import (
 )
 
 // requestContext is the context of one request, which becomes a real one only
-// when somebody waits on it: most requests have one and nobody does.
+// when somebody waits on it: most requests have one and nobody does. While it
+// is a real one, a goroutine looks whether the client is still there.
 type requestContext struct {
+	x        *Exchange
 	parent   context.Context //nolint:containedctx // it is a context itself
 	deadline time.Time
 
@@ -17,6 +19,10 @@ type requestContext struct {
 	whole  context.Context //nolint:containedctx // as above
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
+	// late ends whole at a deadline that was set when there was one already; nil for none.
+	late *time.Timer
+	// quit ends the goroutine that looks after the client, which closes looked; nil for none.
+	quit, looked chan struct{}
 }
 
 // Deadline implements context.Context.
@@ -59,9 +65,61 @@ func (c *requestContext) made() context.Context {
 		c.stop = stop
 		if c.cause != nil {
 			c.cancel(c.cause)
+		} else if !c.x.ahead && c.x.state == unanswered {
+			c.quit, c.looked = make(chan struct{}), make(chan struct{})
+			go c.look(c.whole, c.x.seq, c.quit, c.looked)
 		}
 	}
 	return c.whole
+}
+
+// look cancels the request when its client goes.
+func (c *requestContext) look(ctx context.Context, seq uint64, quit <-chan struct{}, looked chan<- struct{}) {
+	defer close(looked)
+	began := now()
+	timer := time.NewTimer(firstLook)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-quit:
+			return
+		case <-timer.C:
+		}
+		if c.x.c.sock.hungUp() {
+			c.x.cancelFor(seq, c, errGone)
+			return
+		}
+		timer.Reset(nextLook(began, now()))
+	}
+}
+
+// unwatched ends the look after the client, whose connection means something else now, and waits for its end.
+func (c *requestContext) unwatched() {
+	c.mu.Lock()
+	quit, looked := c.quit, c.looked
+	c.quit, c.looked = nil, nil
+	c.mu.Unlock()
+	if quit != nil {
+		close(quit)
+		<-looked
+	}
+}
+
+// until sets the deadline, before or after somebody waits.
+func (c *requestContext) until(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	if c.whole == nil {
+		return
+	}
+	if c.late != nil {
+		c.late.Stop()
+	}
+	cancel := c.cancel
+	c.late = time.AfterFunc(time.Until(t), func() { cancel(context.DeadlineExceeded) })
 }
 
 // end cancels it, and tells whether somebody may still hold it.
@@ -77,5 +135,8 @@ func (c *requestContext) end(cause error) (held bool) {
 	// The cause first, or that of the deadline's timer would be kept.
 	c.cancel(cause)
 	c.stop()
+	if c.late != nil {
+		c.late.Stop()
+	}
 	return true
 }

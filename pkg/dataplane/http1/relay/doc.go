@@ -52,8 +52,8 @@
 //     upstream.Pool.Dial as its Dial: so the gate, the classification of dial errors,
 //     and the books that Close empties are the same ones. Retire, Close, CloseIdle and
 //     Open mean what they mean there.
-//   - The listener reads the first bytes of a connection. What is not the preface of
-//     HTTP/2 goes to NewClient, with those bytes.
+//   - Each connection goes to NewClient; one that begins with the preface of HTTP/2 comes
+//     back by Config.HTTP2.
 //   - Tracker keeps Clients. Drain and the greatest age call Leave: the next answer
 //     says Connection: close, and an idle connection ends a second later, so that
 //     what its client had sent already is served. The end of the grace and Expire call Cut with
@@ -61,7 +61,8 @@
 //   - Deadlines (grpc-timeout, the service's timeout) are x.SetDeadline, a cluster that
 //     closes what is established gets x.CancelFunc as endpoints.Request.Cancel.
 //     x.Context is a context that costs nothing unless somebody waits on it; to hold
-//     it after Serve is allowed, it has ended then.
+//     it after Serve is allowed, it has ended then. While somebody waits on it, a
+//     goroutine looks whether the client is still there.
 //   - MaxRequestBytes is Config.MaxBody, MaxActive is the handler's: x.Respond.
 //   - CONNECT is Connect after a dial, 101 is Switch; both give the connections, and
 //     splice copies between them.
@@ -71,7 +72,7 @@
 // # Bounds
 //
 // A head has http1.Limits and Config.HeaderTimeout; a body that stalls has
-// Config.ReadTimeout, on either side; who does not read has Config.WriteTimeout. A
+// Config.ReadTimeout or ResponseTimeout; a client that does not read has Config.WriteTimeout. A
 // client that has gone is noticed within an eighth of the time that was waited
 // already, at least 50 ms and at most 5 s, unless it had sent another request
 // ahead. An idle connection, of a client or in a pool, holds no buffer. A busy one holds two of 16 KiB, and

@@ -32,6 +32,8 @@ type Exchange struct {
 	deadline instant
 	// state is how far the answer is.
 	state answerState
+	// ahead: the client has sent more than the request, which hides whether it goes.
+	ahead bool
 	// last: the connection ends with this answer, which says so.
 	last bool
 	// interims counts the 1xx responses that the client was sent; continued: 100 was one of them.
@@ -68,15 +70,17 @@ func (x *Exchange) begin() {
 	x.deadline, x.state, x.last, x.own = 0, unanswered, false, false
 	x.interims, x.continued, x.sent, x.head = 0, false, 0, nil
 	if x.ctx == nil {
-		x.ctx = &requestContext{parent: x.c.ctx}
+		x.ctx = &requestContext{x: x, parent: x.c.ctx}
 	}
 	x.body.begin()
+	x.ahead = len(x.c.in.data()) > 0
 }
 
 // end finishes the request, and tells whether another one may follow on the connection.
 func (x *Exchange) end() bool {
 	x.body.stop()
 	x.drop()
+	x.ctx.unwatched()
 	// What would cancel this request has no hold on the next one.
 	x.mu.Lock()
 	x.seq++
@@ -91,7 +95,7 @@ func (x *Exchange) end() bool {
 	x.body.end()
 	switch {
 	case x.state != answered:
-		if x.state == broken && !x.framing.Chunked && !x.framing.Length {
+		if x.state != unanswered && !x.framing.Chunked && !x.framing.Length {
 			// The client would take the end of the connection for that of the body.
 			x.reset()
 		}
@@ -118,26 +122,31 @@ func (x *Exchange) Client() *Client { return x.c }
 // RemoteAddr is the client's address.
 func (x *Exchange) RemoteAddr() net.Addr { return x.c.sock.RemoteAddr() }
 
-// Context ends with the request, with its deadline, and when it is cancelled or its connection cut. It does
-// not notice that the client goes; Send and Relay do.
+// Context ends with the request, with its deadline, and when it is cancelled, its connection cut, or its client goes.
 func (x *Exchange) Context() context.Context { return x.ctx }
 
-// SetDeadline bounds the whole request: Send and Relay fail with the reason Deadline after it. It is called before Context.
-func (x *Exchange) SetDeadline(t time.Time) { x.deadline, x.ctx.deadline = at(t), t }
+// SetDeadline bounds the whole request: Send and Relay fail with the reason Deadline after it.
+func (x *Exchange) SetDeadline(t time.Time) {
+	x.deadline = at(t)
+	x.ctx.until(t)
+}
 
 // CancelFunc gives a function that ends the request for a cause; it may be called at any time, from anywhere.
 func (x *Exchange) CancelFunc() context.CancelCauseFunc {
 	seq, ctx := x.seq, x.ctx
-	return func(cause error) {
-		x.mu.Lock()
-		mine := x.seq == seq && x.cause.CompareAndSwap(nil, &cause)
-		if mine {
-			ctx.end(cause)
-		}
-		x.mu.Unlock()
-		if mine {
-			x.interrupt()
-		}
+	return func(cause error) { x.cancelFor(seq, ctx, cause) }
+}
+
+// cancelFor ends the request of that number and context, if it is the present one.
+func (x *Exchange) cancelFor(seq uint64, ctx *requestContext, cause error) {
+	x.mu.Lock()
+	mine := x.seq == seq && x.cause.CompareAndSwap(nil, &cause)
+	if mine {
+		ctx.end(cause)
+	}
+	x.mu.Unlock()
+	if mine {
+		x.interrupt()
 	}
 }
 

@@ -63,7 +63,12 @@ func hasBody(method string, status int) bool {
 // Write and Finish go on with it. Status 1xx is an interim response, after which another head follows.
 func (x *Exchange) WriteHead(m *message.Response) error {
 	if m.Status < 200 {
+		if x.req.Minor == 0 {
+			// RFC 9110 section 15.2: not to HTTP/1.0.
+			return nil
+		}
 		x.interims++
+		x.continued = x.continued || m.Status == http.StatusContinue
 		return x.toClient(http1.AppendResponse(nil, m, http1.Framing{}))
 	}
 	if err := x.unbegun(); err != nil {
@@ -107,7 +112,9 @@ func (x *Exchange) Finish(trailers []message.Field) error {
 }
 
 // ReadBody gives the next part of the request's body, which is valid until the next call; nothing
-// when all has been read. It is for requests that are not sent with Send. An error is an *upstream.Error.
+// when all has been read. It is for requests that are not sent with Send, and may be called in another
+// goroutine, which must have come back from it before Handler.Serve returns: StopBody sees to that. An
+// error is an *upstream.Error.
 func (x *Exchange) ReadBody() ([]byte, error) {
 	b := &x.body
 	if part := b.kept; len(part) > 0 {
@@ -126,6 +133,9 @@ func (x *Exchange) ReadBody() ([]byte, error) {
 		if b.complete.Load() {
 			return nil, nil
 		}
+		if b.halt.Load() {
+			return nil, &upstream.Error{Reason: upstream.ClientGone, Err: errHalted}
+		}
 		data, failed := b.next()
 		if failed != nil {
 			b.failed.Store(failed)
@@ -135,6 +145,14 @@ func (x *Exchange) ReadBody() ([]byte, error) {
 			return data, nil
 		}
 	}
+}
+
+var errHalted = errors.New("the answer came before the end of the request")
+
+// StopBody makes ReadBody give up what it waits for; it may be called from anywhere.
+func (x *Exchange) StopBody() {
+	x.body.halt.Store(true)
+	x.c.sock.wakeRead()
 }
 
 // Trailers are those of the request, once all of its body has been read.

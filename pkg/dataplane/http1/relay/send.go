@@ -93,8 +93,12 @@ func (w *wait) plan() {
 
 // look plans the next look around.
 func (w *wait) look(t instant) {
-	look := min(max(time.Duration(t-w.began)/8, firstLook), lastLook)
-	w.until = earliest(earliest(t.after(look), w.try), earliest(w.x.deadline, w.silent))
+	w.until = earliest(earliest(t.after(nextLook(w.began, t)), w.try), earliest(w.x.deadline, w.silent))
+}
+
+// nextLook is when to look again, in a wait that began so long ago.
+func nextLook(began, t instant) time.Duration {
+	return min(max(time.Duration(t-began)/8, firstLook), lastLook)
 }
 
 func (w *wait) send() (*http1.Response, error) {

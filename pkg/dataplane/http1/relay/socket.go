@@ -300,4 +300,16 @@ func (s *socket) quiet() (quiet, gone bool) {
 	return p.errno == syscall.EAGAIN, p.errno == 0 && p.n == 0 || p.errno != 0 && p.errno != syscall.EAGAIN
 }
 
+// hungUp tells whether the peer has closed the connection, and all that it sent was read. Any goroutine may ask.
+func (s *socket) hungUp() (is bool) {
+	if s.raw == nil {
+		return false
+	}
+	err := s.raw.Control(func(fd uintptr) {
+		n, errno := sysPeek(fd, make([]byte, 1))
+		is = n == 0 && errno == 0 || errno != 0 && errno != syscall.EAGAIN
+	})
+	return is || err != nil
+}
+
 func (s *socket) lookStep(fd uintptr) { s.probe.n, s.probe.errno = sysPeek(fd, s.probe.byte[:]) }

@@ -48,6 +48,7 @@ func (x *Exchange) Connect() (*Tunnel, error) {
 
 func (x *Exchange) tunnel() *Tunnel {
 	x.state, x.last = answered, true
+	x.ctx.unwatched()
 	// From here on Leave must not touch the deadlines.
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
