@@ -146,6 +146,7 @@ func TestAdmin(t *testing.T) {
 	control.set(echo, a)
 	r := start(t, addr)
 	r.get(echo)
+	r.stats("freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n")
 	for path, want := range map[string]string{
 		"/":                     "/clusters",
 		"/ready":                "LIVE",

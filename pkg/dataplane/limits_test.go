@@ -26,9 +26,15 @@ func limited(t *testing.T, change func(*dataplane.Config)) *running {
 
 func (r *running) reached(reason string) {
 	r.t.Helper()
-	eventually(r.t, "counted "+reason, func() bool {
+	r.stats(`freshmesh_limits_reached_total{reason="` + reason + `"}`)
+}
+
+// stats waits for a line of the statistics: what has ended is counted after its client has heard of it.
+func (r *running) stats(want string) {
+	r.t.Helper()
+	eventually(r.t, "/stats has "+want, func() bool {
 		_, stats := r.admin(http.MethodGet, "/stats")
-		return strings.Contains(stats, `freshmesh_limits_reached_total{reason="`+reason+`"}`)
+		return strings.Contains(stats, want)
 	})
 }
 
@@ -134,10 +140,7 @@ func TestProxyHeaderIn(t *testing.T) {
 			t.Errorf("with %v: %q, %v", with, b[:n], err)
 		}
 	}
-	eventually(t, "counted", func() bool {
-		_, stats := r.admin(http.MethodGet, "/stats")
-		return strings.Contains(stats, `reason="bad_proxy_header"}: 1`)
-	})
+	r.stats(`reason="bad_proxy_header"}: 1`)
 }
 
 func TestTCPIdle(t *testing.T) {

@@ -30,6 +30,10 @@ type Response struct {
 // that method, and gives its length; 0 if more must come. Its error is an *Error.
 func (r *Response) Parse(buf []byte, method string, l Limits) (int, error) {
 	l = l.withDefaults()
+	if begin := buf[:min(len(buf), len(versionOf1))]; string(begin) != versionOf1[:len(begin)] {
+		// It need not be awaited: a server of another protocol may say no more.
+		return 0, errStatusLine
+	}
 	n, err := whole(buf, l)
 	if n == 0 {
 		return 0, err
@@ -54,6 +58,8 @@ func (r *Response) Parse(buf []byte, method string, l Limits) (int, error) {
 	return n, nil
 }
 
+const versionOf1 = "HTTP/1."
+
 // statusLine is RFC 9112 section 4.
 func (r *Response) statusLine(raw []byte) (int, error) {
 	end := bytes.IndexByte(raw, '\n')
@@ -61,8 +67,7 @@ func (r *Response) statusLine(raw []byte) (int, error) {
 		return 0, errBareLF
 	}
 	text := raw[:end-1]
-	const version = "HTTP/1."
-	if len(text) < 12 || string(text[:len(version)]) != version || text[8] != ' ' || len(text) > 12 && text[12] != ' ' {
+	if len(text) < 12 || string(text[:len(versionOf1)]) != versionOf1 || text[8] != ' ' || len(text) > 12 && text[12] != ' ' {
 		return 0, errStatusLine
 	}
 	for i := controlByte(text, 0); i < len(text); i = controlByte(text, i+1) {

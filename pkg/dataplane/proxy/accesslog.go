@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,26 +124,12 @@ func (l *AccessLog) write(ctx context.Context) error {
 // entry is what the log says of the request.
 func (x *exchange) entry(reason upstream.Reason, took time.Duration) *entry {
 	e := &entry{
-		Time: x.began.UTC(), Client: x.r.RemoteAddr, Protocol: x.r.Proto, Method: x.r.Method, Authority: x.r.Host, Path: x.r.URL.Path,
-		Cluster: x.name, Status: x.status, GRPCStatus: x.grpcStatus(), Reason: reason, Seconds: took.Seconds(), FirstByteSeconds: x.firstByte.Seconds(),
-		BytesReceived: x.received, BytesSent: x.sent, Attempts: x.attempts, TraceParent: x.r.Header.Get("Traceparent"),
+		Time: x.began.UTC(), Client: x.conn.remote, Cluster: strings.Clone(x.name), Status: x.status, Reason: reason,
+		Seconds: took.Seconds(), FirstByteSeconds: x.firstByte.Seconds(), BytesReceived: x.received, BytesSent: x.sent, Attempts: x.attempts,
 	}
-	if x.body != nil {
-		e.BytesReceived += x.body.read.Load()
-	}
+	x.via.describe(e)
 	if x.err != nil {
 		e.Layer, e.Error = reason.Layer(), x.err.Error()
 	}
 	return e
-}
-
-// grpcStatus is that of the response, from wherever it stands.
-func (x *exchange) grpcStatus() string {
-	h := x.w.Header()
-	for _, name := range []string{"Grpc-Status", "Trailer:Grpc-Status"} {
-		if v := h[name]; len(v) > 0 {
-			return v[0]
-		}
-	}
-	return ""
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -17,12 +16,15 @@ type attempt struct {
 }
 
 // note keeps what came of an attempt, for the access log.
-func (x *exchange) note(key mesh.EndpointKey, resp *http.Response, failed *upstream.Error, took time.Duration) {
+func (x *exchange) note(key mesh.EndpointKey, resp answer, failed *upstream.Error, took time.Duration) {
+	if x.AccessLog == nil {
+		return
+	}
 	a := attempt{Endpoint: key.Address.String(), Reason: upstream.None, Took: took.Seconds()}
 	if failed != nil {
 		a.Reason = failed.Reason
 	} else {
-		a.Status = resp.StatusCode
+		a.Status = resp.status
 	}
 	x.attempts = append(x.attempts, a)
 }

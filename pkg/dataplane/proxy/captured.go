@@ -58,10 +58,9 @@ func (c *Captured) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h := &HTTP{Config: c.Config}
-	logger, own := h.stdLog(), portOf(l.Addr())
-	take := func(a arrival) { h.take(a, logger) }
+	own := portOf(l.Addr())
 	return c.accept(ctx, l, func(conn net.Conn) {
-		wg.Go(func() { c.serve(ctx, conn, own, take) })
+		wg.Go(func() { c.serve(ctx, conn, own, h.take) })
 	})
 }
 

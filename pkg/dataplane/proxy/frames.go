@@ -70,9 +70,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	n, err := c.TCPConn.Write(p)
 	c.frames.follow(p[:n])
-	if c.frames.kind == 2 && !c.http2.Load() {
-		c.http2.Store(true)
-	}
 	c.wmu.Unlock()
 	c.say()
 	return n, err

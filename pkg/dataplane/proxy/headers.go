@@ -35,17 +35,13 @@ func endToEnd(h http.Header) http.Header {
 	return out
 }
 
-// upgrade is the protocol that the message asks to change to, or "". Upgrades
+// upgradeOf is the protocol that an HTTP/1.1 request asks to change to, or "". Upgrades
 // to HTTP/2 are not relayed: they are between two neighbours.
-func upgrade(h http.Header) string {
-	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
+func upgradeOf(protocol string) string {
+	if len(protocol) >= 2 && strings.EqualFold(protocol[:2], "h2") {
 		return ""
 	}
-	to := h.Get("Upgrade")
-	if strings.HasPrefix(strings.ToLower(to), "h2") {
-		return ""
-	}
-	return to
+	return protocol
 }
 
 // requestHeader is what goes upstream.
@@ -55,10 +51,6 @@ func requestHeader(r *http.Request) http.Header {
 	if httpguts.HeaderValuesContainsToken(r.Header["Te"], "trailers") {
 		out["Te"] = []string{"trailers"}
 	}
-	if to := upgrade(r.Header); to != "" {
-		out["Connection"] = []string{"Upgrade"}
-		out["Upgrade"] = []string{to}
-	}
 	if _, ok := out["User-Agent"]; !ok {
 		// net/http would make one up.
 		out["User-Agent"] = []string{""}
@@ -66,9 +58,8 @@ func requestHeader(r *http.Request) http.Header {
 	return out
 }
 
-func isGRPC(h http.Header) bool {
-	ct := h.Get("Content-Type")
-	rest, ok := strings.CutPrefix(ct, "application/grpc")
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
@@ -81,10 +72,9 @@ func idempotent(method string) bool {
 	return false
 }
 
-// grpcTimeout reads the grpc-timeout field ("PROTOCOL-HTTP2" of gRPC: at most 8
+// grpcTimeout reads the value of the field grpc-timeout ("PROTOCOL-HTTP2" of gRPC: at most 8
 // digits and a unit); false when there is none or it is malformed.
-func grpcTimeout(h http.Header) (time.Duration, bool) {
-	text := h.Get("Grpc-Timeout")
+func grpcTimeout(text string) (time.Duration, bool) {
 	if len(text) < 2 || len(text) > 9 {
 		return 0, false
 	}

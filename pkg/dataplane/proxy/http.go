@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -60,9 +60,15 @@ func (c Config) discoveryTimeout() time.Duration {
 
 // resolve gives the cluster of that name, asking discovery. Its error is an *upstream.Error.
 func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
-	bounded, cancel := context.WithTimeout(ctx, c.discoveryTimeout())
-	defer cancel()
-	dc, err := c.Discovery.Cluster(bounded, name)
+	// Mostly it is known: a context for waiting has ended.
+	dc, err := c.Discovery.Cluster(ended, name)
+	waiting := context.Context(ended)
+	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
+		waiting = ctx
+		bounded, cancel := context.WithTimeout(waiting, c.discoveryTimeout())
+		defer cancel()
+		dc, err = c.Discovery.Cluster(bounded, name)
+	}
 	if err == nil {
 		if found := c.Endpoints.Cluster(name); found != nil {
 			return found, nil
@@ -78,8 +84,8 @@ func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, e
 		reason = upstream.DiscoveryLimit
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
-	case ctx.Err() != nil:
-		reason = upstream.ContextReason(ctx)
+	case waiting != ended && waiting.Err() != nil:
+		reason = upstream.ContextReason(waiting)
 	}
 	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}
 }
@@ -91,32 +97,62 @@ type HTTP struct {
 	Bound string
 }
 
-// ServeHTTP relays one request.
-func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	active := h.Tracker.begin()
-	defer h.Tracker.end()
-	x := &exchange{HTTP: h, w: w, r: r, conn: connOf(r.Context()), began: time.Now(), label: unknownCluster}
-	if x.conn != nil {
-		x.conn.begin()
-		defer x.conn.done()
-	}
+// exchange is one request on its way.
+type exchange struct {
+	*HTTP
+	via carrier
+	head
+	// conn is the client's connection.
+	conn  *life
+	began time.Time
+	// last: there is to be no other request on an HTTP/1.1 connection after this one.
+	last bool
+
+	// label, status and reason are for the metrics, with what follows for the access log.
+	label  string
+	status int
+	reason upstream.Reason
+	// err is the failure of ours; nil for none.
+	err *upstream.Error
+	// received and sent are the bytes of a tunnel.
+	received, sent int64
+	firstByte      time.Duration
+
+	// name is that of the cluster asked for; cluster is nil until it is found.
+	name    string
+	cluster *endpoints.Cluster
+	// cancel ends the request for the cluster's own reasons; nil where it has none.
+	cancel context.CancelCauseFunc
+	// over ends a tunnel, which outlives the request's context, as that ends with the client's writing side.
+	over  context.Context //nolint:containedctx // the exchange is what it belongs to
+	tries attempts
+	// attempts are for the access log.
+	attempts []attempt
+	// memo is what the connection's requests have in common; nil where they come at once.
+	memo *memo
+}
+
+// memo is what the last request on a connection had, and the next one most likely has too.
+type memo struct {
+	// authority stands for the cluster name.
+	authority, name string
+	series          series
+}
+
+// prepare makes x ready for a request; it keeps memory of one before.
+func (x *exchange) prepare(h *HTTP, via carrier, c *life) {
+	*x = exchange{HTTP: h, via: via, conn: c, began: time.Now(), label: unknownCluster, memo: x.memo, tries: attempts{tried: x.tries.tried[:0], sent: x.tries.sent[:0]}}
+}
+
+// run serves the request.
+func (x *exchange) run() {
+	active := x.Tracker.begin()
+	defer x.Tracker.end()
+	x.conn.begin()
 	defer x.finish()
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// Otherwise net/http's server reads much of the body before the first byte of a response.
-		_ = http.NewResponseController(w).EnableFullDuplex()
-	}
-	ctx, cancel := r.Context(), context.CancelFunc(func() {})
-	if d, ok := grpcTimeout(r.Header); ok && isGRPC(r.Header) {
-		ctx, cancel = context.WithTimeout(ctx, d)
-	}
-	defer cancel()
-	if t := h.Limits.writer(w); t != nil {
-		defer t.timer.Stop()
-		x.w, x.timed = t, t
-	}
 	err := x.admit(active)
 	if err == nil {
-		err = x.serve(ctx)
+		err = x.serve()
 	}
 	if err != nil {
 		x.fail(err)
@@ -125,7 +161,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admit refuses what is over the proxy's own limits.
 func (x *exchange) admit(active int64) error {
-	h, e := x.HTTP, x.Limits.judge(x.r)
+	h, e := x.HTTP, x.Limits.judge(x.fields)
 	switch {
 	case e != nil:
 		// Its connection costs too.
@@ -136,7 +172,7 @@ func (x *exchange) admit(active int64) error {
 			Reason: upstream.Overload, Unsent: true, Unanswered: true,
 			Err: fmt.Errorf("%d requests are in flight in this proxy, which is its limit", h.MaxActive),
 		}
-	case h.MaxRequestBytes > 0 && x.r.ContentLength > h.MaxRequestBytes:
+	case h.MaxRequestBytes > 0 && x.length > h.MaxRequestBytes:
 		return tooLarge(h.MaxRequestBytes)
 	}
 	return nil
@@ -146,51 +182,16 @@ func tooLarge(limit int64) *upstream.Error {
 	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
 }
 
-// exchange is one request on its way.
-type exchange struct {
-	*HTTP
-	w http.ResponseWriter
-	r *http.Request
-	// conn is the client's connection; nil where Serve did not accept it.
-	conn  *conn
-	began time.Time
-	// timed is w where the client has only so much time to take the response; nil without that.
-	timed *timedWriter
-	// last: there is to be no other request on an HTTP/1.1 connection after this one.
-	last bool
-
-	// label, status and reason are for the metrics, with what follows for the access log.
-	label  string
-	status int
-	reason upstream.Reason
-	// err is the failure of ours; nil for none.
-	err *upstream.Error
-	// received and sent are bytes, but for those that body counts.
-	received, sent int64
-	firstByte      time.Duration
-
-	// name is that of the cluster asked for; cluster is nil until it is found.
-	name    string
-	cluster *endpoints.Cluster
-	// cancel ends the request for the cluster's own reasons; nil where it has none.
-	cancel context.CancelCauseFunc
-	// over ends what outlives the request's context, which ends with the client's writing side.
-	over context.Context //nolint:containedctx // the exchange is what it belongs to
-	// endTry ends the context of the attempt that was answered; nil where it has none of its own.
-	endTry  func()
-	body    *body
-	interim interim
-	// attempts are for the access log.
-	attempts []attempt
-}
-
-func (x *exchange) serve(ctx context.Context) error {
+func (x *exchange) serve() error {
+	if x.grpc && x.timeout > 0 {
+		x.via.bound(x.began.Add(x.timeout))
+	}
 	name, err := x.target()
 	if err != nil {
 		return err
 	}
 	x.name = name
-	cluster, err := x.resolve(ctx, name)
+	cluster, err := x.resolve(x.via.context(), name)
 	if err != nil {
 		return err
 	}
@@ -199,32 +200,27 @@ func (x *exchange) serve(ctx context.Context) error {
 		x.label = name
 	}
 	if d := cluster.Config().Timeout; d > 0 {
-		bounded, cancel := context.WithTimeout(ctx, d-time.Since(x.began))
-		defer cancel()
-		ctx = bounded
+		x.via.bound(x.began.Add(d))
 	}
-	x.over = context.WithoutCancel(ctx)
-	if x.conn != nil {
-		x.over = x.conn.ctx
-	}
+	x.over = x.conn.ctx
 	if cluster.ClosesEstablished() {
 		over, end := context.WithCancelCause(x.over)
-		during, cancel := context.WithCancelCause(ctx)
-		ctx, x.over = during, over
-		x.cancel = func(err error) { cancel(err); end(err) }
-		defer x.cancel(nil)
+		cancel := x.via.cancellable()
+		x.over, x.cancel = over, func(err error) { cancel(err); end(err) }
+		defer end(nil)
 	}
-	if x.r.Method == http.MethodConnect {
-		return x.connect(ctx)
+	if x.method == http.MethodConnect {
+		return x.connect(x.via.context())
 	}
-	return x.relay(ctx)
+	x.via = x.via.toward(cluster)
+	return x.relay(x.via.context())
 }
 
 // target is the name of the cluster that the request is for: a captured
 // connection goes where it was going, whatever the authority says.
 func (x *exchange) target() (string, error) {
 	switch {
-	case x.conn != nil && x.conn.to != nil:
+	case x.conn.to != nil:
 		to := x.conn.to
 		x.label, x.name = to.label, to.name
 		if to.refused != nil {
@@ -234,33 +230,68 @@ func (x *exchange) target() (string, error) {
 		return to.name, to.refused
 	case x.Bound != "":
 		return x.Bound, nil
+	case x.memo != nil && x.memo.authority == x.authority && x.memo.name != "":
+		return x.memo.name, nil
 	}
-	return x.Names.Cluster(x.r.Host)
+	name, err := x.Names.Cluster(x.authority)
+	if x.memo != nil && err == nil {
+		x.memo.authority, x.memo.name = strings.Clone(x.authority), name
+	}
+	return name, err
+}
+
+// relay sends the request and passes the answer on.
+func (x *exchange) relay(ctx context.Context) error {
+	a, lease, err := x.send(ctx)
+	if err != nil {
+		return err
+	}
+	x.firstByte = time.Since(x.began)
+	if a.status == http.StatusSwitchingProtocols {
+		return x.switchProtocols(lease)
+	}
+	x.answer(ctx, a, lease)
+	return nil
+}
+
+// answer passes a final response on. Once its head is out, a failure can only abort.
+func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease) {
+	ok := true
+	defer func() { lease.End(ok) }()
+	x.status = a.status
+	e := x.via.relay(ctx, x.conn.told() || lease.Removed())
+	if e == nil {
+		lease.Trailers(x.via.trailers())
+		return
+	}
+	e = ourDoing(ctx, lease, e)
+	if ok = notTheirs(e.Reason); !ok {
+		lease.BrokenOff()
+	}
+	x.failed(e)
+	x.via.abort(e)
+}
+
+// ourDoing gives the error for what the endpoint seems to have done, where that was the end of the request's time or of the endpoint's.
+func ourDoing(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) *upstream.Error {
+	switch {
+	case notTheirs(e.Reason) || e.Reason == upstream.TryTimeout:
+	case upstream.Ended(ctx):
+		next := *e
+		next.Reason = upstream.ContextReason(ctx)
+		return &next
+	case lease.Overdue():
+		return overdue(lease)
+	}
+	return e
 }
 
 // fail answers with an error of ours.
 func (x *exchange) fail(err error) {
 	e := asError(err)
 	x.failed(e)
-	x.interim.stop()
-	x.farewell(x.last || x.pinned(e) || x.unread())
-	x.status = respond(x.w, x.r, e)
-}
-
-// farewell makes an HTTP/1.1 response the last of its connection where that is
-// leaving, or where the client would meet the same endpoint again: HTTP/2 hears of it by GOAWAY.
-func (x *exchange) farewell(pinned bool) {
-	if x.r.ProtoMajor == 1 && (pinned || x.conn != nil && x.conn.told()) {
-		x.w.Header().Set("Connection", "close")
-	}
-}
-
-// unread tells whether the client may still send some of its body when the
-// answer's header is written. Its connection must end then (RFC 9112 section
-// 9.3): net/http would read the rest, take its end for that of a body that a
-// handler has read (EnableFullDuplex), and break under the next request.
-func (x *exchange) unread() bool {
-	return x.r.ContentLength != 0 && x.r.Body != nil && x.r.Body != http.NoBody && (x.body == nil || !x.body.complete())
+	x.status = e.Reason.Status()
+	x.via.refuse(refusalOf(e, x.grpc), x.last || x.pinned(e) || x.conn.told())
 }
 
 // pinned tells whether a client that named an address, and no service, was
@@ -269,20 +300,6 @@ func (x *exchange) pinned(e *upstream.Error) bool {
 	gone := e.Reason == upstream.NoSuchService || e.Reason == upstream.NoEndpoints || e.Reason == upstream.EndpointRemoved
 	_, err := netip.ParseAddrPort(x.name)
 	return gone && err == nil
-}
-
-// abort ends the client's stream once a response has begun. A gRPC call gets
-// its status in the trailers; anything else can only break off, and then abort does not return.
-func (x *exchange) abort(e *upstream.Error) {
-	x.failed(e)
-	if isGRPC(x.r.Header) && x.r.ProtoMajor == 2 && e.Reason != upstream.ClientGone {
-		h := x.w.Header()
-		h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(e.Reason.GRPC())))
-		h.Set(http.TrailerPrefix+"Grpc-Message", grpcMessage("freshmesh: "+e.Error()))
-		h.Set(http.TrailerPrefix+"Proxy-Status", proxyStatus(e))
-		return
-	}
-	panic(http.ErrAbortHandler)
 }
 
 // failed notes e for metrics and logs.
@@ -294,14 +311,18 @@ func (x *exchange) failed(e *upstream.Error) {
 }
 
 func (x *exchange) finish() {
-	x.interim.stop()
+	x.via.close()
 	reason := x.reason
 	if reason == "" {
 		reason = upstream.None
 	}
 	x.Limits.count(reason)
 	took := time.Since(x.began)
-	x.Metrics.ended(x.label, max(x.status, 100), reason, took)
+	if x.memo != nil {
+		x.Metrics.endedAs(&x.memo.series, x.label, max(x.status, 100), reason, took)
+	} else {
+		x.Metrics.ended(x.label, max(x.status, 100), reason, took)
+	}
 	if x.AccessLog != nil {
 		x.AccessLog.add(x.entry(reason, took))
 	}

@@ -58,7 +58,7 @@ func (l *Limits) count(r upstream.Reason) {
 		return
 	}
 	switch r { //nolint:exhaustive // the limits
-	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout:
+	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.HeaderTimeout, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout:
 		l.Count(r)
 	}
 }
@@ -69,6 +69,14 @@ func (l *Limits) header() (time.Duration, int) {
 		return defaultHeaderTime, 0
 	}
 	return l.cfg.HeaderTime, l.cfg.HeaderBytes
+}
+
+// idle gives the bounds of pauses in a request's body and in taking the response; 0 for none.
+func (l *Limits) idle() (body, write time.Duration) {
+	if l == nil {
+		return 0, 0
+	}
+	return l.cfg.BodyIdle, l.cfg.WriteIdle
 }
 
 // overloaded gives why new work is shed; nil when it is not.
@@ -82,17 +90,10 @@ func (l *Limits) overloaded() *upstream.Error {
 	}
 }
 
-// judge gives why a request is refused; nil when it is not.
-func (l *Limits) judge(r *http.Request) *upstream.Error {
-	if e := l.overloaded(); e != nil || l == nil || l.cfg.HeaderCount <= 0 {
+// judge gives why a request with so many fields is refused; nil when it is not.
+func (l *Limits) judge(count int) *upstream.Error {
+	if e := l.overloaded(); e != nil || l == nil || l.cfg.HeaderCount <= 0 || count <= l.cfg.HeaderCount {
 		return e
-	}
-	count := 0
-	for _, values := range r.Header {
-		count += len(values)
-	}
-	if count <= l.cfg.HeaderCount {
-		return nil
 	}
 	return &upstream.Error{
 		Reason: upstream.HeaderLimit, Unsent: true, Unanswered: true,
@@ -123,7 +124,7 @@ func mustEnd(r *http.Request) bool {
 	if r.Body == nil || r.Body == http.NoBody || r.Method == http.MethodConnect {
 		return false
 	}
-	return r.ContentLength > 0 || r.ProtoMajor == 1
+	return r.ContentLength > 0
 }
 
 // stall ends one call that takes too long, by a deadline in the past. A deadline

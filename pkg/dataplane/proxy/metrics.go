@@ -68,6 +68,30 @@ func (m *Metrics) retried(cluster, label string) {
 	m.retries.WithLabelValues(cluster, label).Inc()
 }
 
+// series are those of the last request that some owner of it had.
+type series struct {
+	label    string
+	class    int
+	requests prometheus.Counter
+	duration prometheus.Observer
+}
+
+// endedAs is ended for a request that most likely counts as the last one of s.
+func (m *Metrics) endedAs(s *series, cluster string, status int, r upstream.Reason, took time.Duration) {
+	if r != upstream.None {
+		m.ended(cluster, status, r, took)
+		return
+	}
+	if s.requests == nil || s.class != status/100 || s.label != cluster {
+		*s = series{
+			cluster, status / 100,
+			m.requests.WithLabelValues(cluster, strconv.Itoa(status/100)+"xx", string(r)), m.duration.WithLabelValues(cluster),
+		}
+	}
+	s.requests.Inc()
+	s.duration.Observe(took.Seconds())
+}
+
 // ended counts a request; status 0 stands for an opaque connection.
 func (m *Metrics) ended(cluster string, status int, r upstream.Reason, took time.Duration) {
 	class := "tcp"

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -113,7 +112,7 @@ func TestGRPCTimeout(t *testing.T) {
 		"100m": 100 * time.Millisecond, "1S": time.Second, "2H": 2 * time.Hour, "99999999H": 1000 * time.Hour, "5u": 5 * time.Microsecond,
 		"": -1, "m": -1, "1": -1, "1x": -1, "-1S": -1, "123456789S": -1,
 	} {
-		got, ok := grpcTimeout(http.Header{"Grpc-Timeout": {text}})
+		got, ok := grpcTimeout(text)
 		if ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q: %s %v", text, got, ok)
 		}

@@ -3,11 +3,11 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -66,25 +66,26 @@ func asError(err error) *upstream.Error {
 	return &upstream.Error{Reason: upstream.ReasonOf(err), Err: err}
 }
 
-// respond tells the client of an error of ours, when nothing else has been
-// sent yet, and gives the HTTP status that counts.
-func respond(w http.ResponseWriter, r *http.Request, e *upstream.Error) int {
-	h := w.Header()
-	h.Set("Proxy-Status", proxyStatus(e))
-	if isGRPC(r.Header) {
+// refusal is how a client hears of an error of ours.
+type refusal struct {
+	status int
+	fields []message.Field
+	// text is the body; "" for none, and no word of its length then.
+	text string
+}
+
+func refusalOf(e *upstream.Error, grpc bool) refusal {
+	r := refusal{status: e.Reason.Status(), fields: []message.Field{{Name: "proxy-status", Value: proxyStatus(e)}}}
+	if grpc {
 		// Trailers-only: HEADERS with END_STREAM, and status 200 whatever happened.
-		h.Set("Content-Type", "application/grpc")
-		h.Set("Grpc-Status", strconv.Itoa(int(e.Reason.GRPC())))
-		h.Set("Grpc-Message", grpcMessage("freshmesh: "+e.Error()))
-		w.WriteHeader(http.StatusOK)
-		return e.Reason.Status()
+		r.status = http.StatusOK
+		r.fields = append(r.fields,
+			message.Field{Name: "content-type", Value: "application/grpc"},
+			message.Field{Name: "grpc-status", Value: strconv.Itoa(int(e.Reason.GRPC()))},
+			message.Field{Name: "grpc-message", Value: grpcMessage("freshmesh: " + e.Error())})
+		return r
 	}
-	text := "freshmesh: " + e.Error() + "\n"
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	w.WriteHeader(e.Reason.Status())
-	if r.Method != http.MethodHead {
-		_, _ = io.WriteString(w, text)
-	}
-	return e.Reason.Status()
+	r.text = "freshmesh: " + e.Error() + "\n"
+	r.fields = append(r.fields, message.Field{Name: "content-type", Value: "text/plain; charset=utf-8"})
+	return r
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -48,11 +47,15 @@ type attempts struct {
 	dialling bool
 	// release gives back what the retry budget gave; nil for nothing.
 	release func()
+	// leases is memory for two, since one ends only when the next one was had; had counts them.
+	leases [2]endpoints.Lease
+	had    int
 }
 
 // send tries endpoints until one answers.
-func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, error) {
-	a := &attempts{exchange: x, policy: x.cluster.Config().RetryPolicy(), hash: clientHash(x.r.RemoteAddr)}
+func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
+	a := &x.tries
+	a.exchange, a.policy, a.hash = x, x.cluster.Config().RetryPolicy(), x.conn.hash
 	defer a.giveBack()
 	lease, err := a.acquire(ctx)
 	for err == nil {
@@ -67,20 +70,23 @@ func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, 
 		if next == nil {
 			return resp, lease, nil
 		}
-		lease.Trailers(resp.Trailer)
-		discard(resp)
+		lease.Trailers(x.via.trailers())
+		x.via.discard()
 		lease.End(false)
 		lease = next
 	}
-	return nil, nil, err
+	return answer{}, nil, err
 }
 
 // acquire leases an endpoint that the request has not been to.
 func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 	for {
-		lease, err := a.cluster.Acquire(ctx, endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Inbound: a.Inbound, Cancel: a.cancel})
+		lease, err := a.cluster.Acquire(ctx, endpoints.Request{
+			Hash: a.hash, Tried: a.tried, Sent: a.sent, Inbound: a.Inbound, Cancel: a.cancel, Lease: &a.leases[a.had%len(a.leases)],
+		})
 		switch {
 		case err == nil:
+			a.had++
 			a.tried = append(a.tried, lease.Key)
 			if a.label != "" {
 				a.Metrics.retried(a.exchange.label, a.label)
@@ -99,38 +105,65 @@ func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 }
 
 // try makes one attempt. A failure has ended the lease.
-func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (*http.Response, *upstream.Error) {
-	conn, err := lease.Upstream.Acquire(ctx)
+func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *upstream.Error) {
+	err := a.via.acquire(ctx, lease)
 	a.dialling = err != nil
 	if err != nil {
 		e := asError(err)
 		lease.DialFailed(e.Reason)
 		a.dials++
-		return nil, e
+		return answer{}, e
 	}
 	a.sends++
-	limit := a.policy.PerTryTimeout
-	if limit <= 0 {
-		return a.exchange.try(ctx, lease, conn)
+	lease.Connected()
+	resp, e := a.via.send(ctx, lease, a.policy.PerTryTimeout)
+	if e == nil {
+		lease.Response(resp.status, resp.header)
+		if !a.trailersCount(resp) {
+			return resp, nil
+		}
+		if err = a.via.peek(); err == nil {
+			return resp, nil
+		}
+		a.via.discard()
+		e = asError(err)
 	}
-	bounded, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() {
-		cancel(&upstream.Error{Reason: upstream.TryTimeout, Err: fmt.Errorf("no answer within %s, the time for one attempt", limit)})
-	})
-	resp, failed := a.exchange.try(bounded, lease, conn)
-	timer.Stop()
-	if failed != nil {
-		cancel(nil)
-		return nil, failed
+	e = ourDoing(ctx, lease, e)
+	gone := notTheirs(e.Reason)
+	switch {
+	case gone:
+	case e.Reason == upstream.TryTimeout:
+		lease.TimedOut()
+	case e.Reason == upstream.ResetBeforeHeaders:
+		lease.Broken()
+	default:
+		lease.Answered(false)
 	}
-	// The answer's body is read in this context.
-	a.endTry = func() { cancel(nil) }
-	return resp, nil
+	lease.End(gone)
+	return answer{}, e
+}
+
+// notTheirs tells whether an attempt ended for a reason that is no fault of the endpoint's.
+func notTheirs(r upstream.Reason) bool {
+	switch r { //nolint:exhaustive // all others are
+	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
+		upstream.Draining, upstream.ConnectionAge, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader:
+		return true
+	}
+	return false
+}
+
+// trailersCount tells whether the policy may act on a status that is still to
+// come. It is waited for only where the request is complete: then the server
+// waits for nothing that the client would send after seeing the head.
+func (a *attempts) trailersCount(resp answer) bool {
+	return a.grpc && slices.ContainsFunc(a.policy.On, func(c string) bool { return slices.Contains(grpcWords, c) }) &&
+		resp.header.Get("Grpc-Status") == "" && a.via.complete()
 }
 
 // afterFailure leases another endpoint, or gives the error that the client gets.
 func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) (*endpoints.Lease, error) {
-	if !a.body.replayable() || a.interim.any() || upstream.Ended(ctx) {
+	if !a.via.replayable() || upstream.Ended(ctx) {
 		return nil, e
 	}
 	a.label = string(e.Reason)
@@ -180,10 +213,10 @@ func (a *attempts) allowed(e *upstream.Error) bool {
 	if e.Reason != upstream.TryTimeout && e.Reason != upstream.ResetBeforeHeaders && e.Reason != upstream.ResetMidBody {
 		return false
 	}
-	if isGRPC(a.r.Header) {
+	if a.grpc {
 		return a.policy.Has(grpcConditions[e.Reason.GRPC()])
 	}
-	if !idempotent(a.r.Method) || upgrade(a.r.Header) != "" {
+	if !idempotent(a.method) || a.upgrade != "" {
 		return false
 	}
 	if e.Reason == upstream.TryTimeout {
@@ -194,8 +227,8 @@ func (a *attempts) allowed(e *upstream.Error) bool {
 
 // instead leases another endpoint where the policy wants the answer not to be
 // the last word; nil where it is, or nobody else is there to ask.
-func (a *attempts) instead(ctx context.Context, resp *http.Response) *endpoints.Lease {
-	if a.repeats >= a.policy.Attempts || !a.body.replayable() || a.interim.any() {
+func (a *attempts) instead(ctx context.Context, resp answer) *endpoints.Lease {
+	if a.repeats >= a.policy.Attempts || !a.via.replayable() {
 		return nil
 	}
 	condition := a.condition(resp)
@@ -214,21 +247,21 @@ func (a *attempts) instead(ctx context.Context, resp *http.Response) *endpoints.
 }
 
 // condition is that of the policy which the answer meets; "" for none.
-func (a *attempts) condition(resp *http.Response) string {
+func (a *attempts) condition(resp answer) string {
 	var all []string
 	switch {
-	case isGRPC(a.r.Header):
+	case a.grpc:
 		// What the owner of the service says of statuses holds for every method.
-		h := resp.Header
-		if resp.Trailer.Get("Grpc-Status") != "" {
-			h = resp.Trailer
+		h := resp.header
+		if t := a.via.trailers(); t.Get("Grpc-Status") != "" {
+			h = t
 		}
 		code, err := strconv.ParseUint(h.Get("Grpc-Status"), 10, 32)
 		if err != nil {
 			return ""
 		}
 		all = []string{grpcConditions[codes.Code(code)]}
-	case !idempotent(a.r.Method) || upgrade(a.r.Header) != "":
+	case !idempotent(a.method) || a.upgrade != "":
 		return ""
 	default:
 		all = httpConditions(resp)
@@ -248,18 +281,18 @@ var grpcConditions = map[codes.Code]string{
 }
 
 // httpConditions are Envoy's names that fit the answer (x-envoy-retry-on).
-func httpConditions(resp *http.Response) []string {
+func httpConditions(resp answer) []string {
 	var all []string
-	if s := resp.StatusCode; s >= 502 && s <= 504 {
+	if s := resp.status; s >= 502 && s <= 504 {
 		all = append(all, "gateway-error")
 	}
-	if resp.StatusCode >= 500 {
+	if resp.status >= 500 {
 		all = append(all, "5xx")
 	}
-	if resp.StatusCode == http.StatusConflict {
+	if resp.status == http.StatusConflict {
 		all = append(all, "retriable-4xx")
 	}
-	if resp.Header.Get("X-Envoy-Ratelimited") != "" {
+	if resp.header.Get("X-Envoy-Ratelimited") != "" {
 		all = append(all, "envoy-ratelimited")
 	}
 	return all
@@ -295,37 +328,6 @@ func (a *attempts) giveBack() {
 	}
 }
 
-// smallBody is how much of an answer that nobody gets is read to keep its connection.
-const smallBody = 16 << 10
-
-func discard(resp *http.Response) {
-	if resp.ContentLength >= 0 && resp.ContentLength <= smallBody {
-		_, _ = io.Copy(io.Discard, resp.Body)
-	}
-	_ = resp.Body.Close()
-}
-
-// peek waits for the first byte of a gRPC answer or its end, so that a status
-// in the trailers can still be acted upon. It does so only where the policy
-// looks at statuses, and the request is complete: then the server waits for
-// nothing that the client would send after seeing the headers.
-func (x *exchange) peek(resp *http.Response) error {
-	policy := x.cluster.Config().RetryPolicy()
-	if !isGRPC(x.r.Header) || resp.Header.Get("Grpc-Status") != "" || !x.body.complete() ||
-		!slices.ContainsFunc(policy.On, func(c string) bool { return slices.Contains(grpcWords, c) }) {
-		return nil
-	}
-	first := make([]byte, 512)
-	n, err := resp.Body.Read(first)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if n > 0 {
-		resp.Body = &resumed{resp.Body, first[:n]}
-	}
-	return nil
-}
-
 var grpcWords = func() []string {
 	var all []string
 	for _, w := range grpcConditions {
@@ -333,18 +335,3 @@ var grpcWords = func() []string {
 	}
 	return all
 }()
-
-// resumed is a body of which some has been read.
-type resumed struct {
-	io.ReadCloser
-	first []byte
-}
-
-func (r *resumed) Read(p []byte) (int, error) {
-	if len(r.first) == 0 {
-		return r.ReadCloser.Read(p)
-	}
-	n := copy(p, r.first)
-	r.first = r.first[n:]
-	return n, nil
-}

@@ -33,45 +33,47 @@ func (c Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn)
 
 // Serve accepts until l is closed. It gives nil after net.ErrClosed. What was
 // accepted goes on; Tracker knows of it.
-//
-// Each connection has an http.Server of its own, since net/http can shut down
-// only whole servers, and connections must go one by one.
 func (h *HTTP) Serve(ctx context.Context, l net.Listener) error {
-	logger := h.stdLog()
-	return h.accept(ctx, l, func(nc net.Conn) { h.take(arrival{Conn: nc, tcp: socketOf(nc)}, logger) })
+	return h.accept(ctx, l, func(nc net.Conn) { h.take(arrival{Conn: nc, tcp: socketOf(nc)}) })
+}
+
+// take serves a connection, and does not wait for its end: as HTTP/1.1, until it shows to be HTTP/2.
+func (h *HTTP) take(a arrival) { h.takeHTTP1(a) }
+
+// takeHTTP2 serves a connection, and does not wait for its end. Each has an
+// http.Server of its own, since net/http can shut down only whole servers, and
+// connections must go one by one.
+func (h *HTTP) takeHTTP2(a arrival, told bool) {
+	c := newConn(h, a)
+	c.server = h.server(c)
+	if !h.Tracker.enter(&c.life) {
+		_ = c.Close()
+		return
+	}
+	c.limitAge(h.MaxConnectionAge, h.MaxConnectionAgeGrace)
+	if told {
+		c.leave()
+	}
+	// It returns at once: the listener has only the one connection.
+	_ = c.server.Serve(&single{c})
+}
+
+func (h *HTTP) server(c *conn) *http.Server {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	_, headerBytes := h.Limits.header()
+	return &http.Server{
+		Handler: c, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: h.stdLog(),
+		MaxHeaderBytes: headerBytes, IdleTimeout: idleTime,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
+		BaseContext: func(net.Listener) context.Context { return c.ctx },
+		ConnState:   c.state,
+	}
 }
 
 // stdLog carries what net/http's servers have to say, which is about clients and seldom of use.
 func (h *HTTP) stdLog() *log.Logger {
 	return h.Logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
-}
-
-// take serves a connection, and does not wait for its end.
-func (h *HTTP) take(a arrival, logger *log.Logger) {
-	c := newConn(h.Tracker, a)
-	c.limits = h.Limits
-	c.server = h.server(c, logger)
-	if !h.Tracker.enter(c) {
-		_ = c.Close()
-		return
-	}
-	c.limitAge(h.MaxConnectionAge, h.MaxConnectionAgeGrace)
-	// It returns at once: the listener has only the one connection.
-	_ = c.server.Serve(&single{c})
-}
-
-func (h *HTTP) server(c *conn, logger *log.Logger) *http.Server {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	headerTime, headerBytes := h.Limits.header()
-	return &http.Server{
-		Handler: h, DisableGeneralOptionsHandler: true, Protocols: &protocols, ErrorLog: logger,
-		ReadHeaderTimeout: headerTime, MaxHeaderBytes: headerBytes, IdleTimeout: time.Hour,
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
-		BaseContext: func(net.Listener) context.Context { return context.WithValue(c.ctx, connKey{}, c) },
-		ConnState:   c.state,
-	}
 }
 
 // single is a listener of one connection.
@@ -87,11 +89,3 @@ func (s *single) Accept() (net.Conn, error) {
 
 func (s *single) Close() error   { return nil }
 func (s *single) Addr() net.Addr { return &net.TCPAddr{} }
-
-type connKey struct{}
-
-// connOf is the client's connection that a request came on; nil where Serve did not accept it.
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
-	return c
-}

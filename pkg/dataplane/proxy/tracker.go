@@ -31,12 +31,12 @@ type Tracker struct {
 	// open is what Abort closes.
 	open map[io.Closer]struct{}
 	// conns are the clients' HTTP connections.
-	conns map[*conn]struct{}
+	conns map[*life]struct{}
 }
 
 // NewTracker makes a tracker of nothing.
 func NewTracker(m *Metrics) *Tracker {
-	t := &Tracker{metrics: m, moved: make(chan struct{}), open: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+	t := &Tracker{metrics: m, moved: make(chan struct{}), open: map[io.Closer]struct{}{}, conns: map[*life]struct{}{}}
 	t.over, t.expire = context.WithCancelCause(context.Background())
 	return t
 }

@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -152,8 +150,6 @@ func tcpOf(c halfCloser) *net.TCPConn {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		return c
-	case *early:
-		return tcpOf(c.halfCloser)
 	case interface{ Socket() *net.TCPConn }:
 		return c.Socket()
 	}
@@ -182,7 +178,7 @@ func (x *exchange) established(lease *endpoints.Lease, why *upstream.Error) {
 
 // connect makes a tunnel to the cluster that the authority names (RFC 9110 section 9.3.6).
 func (x *exchange) connect(ctx context.Context) error {
-	raw, lease, err := x.dialCluster(ctx, x.cluster, clientHash(x.r.RemoteAddr), x.cancel, x.dialled)
+	raw, lease, err := x.dialCluster(ctx, x.cluster, x.conn.hash, x.cancel, x.dialled)
 	if err != nil {
 		return err
 	}
@@ -190,25 +186,45 @@ func (x *exchange) connect(ctx context.Context) error {
 	defer func() { _ = raw.Close() }()
 	defer x.Tracker.hold(raw)()
 	defer x.guard(raw)()
-	x.status = http.StatusOK
-	if x.r.ProtoMajor >= 2 {
-		x.w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(x.w).Flush()
-		var why *upstream.Error
-		x.received, x.sent, why = spliceStream(raw.TCPConn, &h2Stream{x.r.Body, x.w})
-		x.established(lease, why)
-		return nil
-	}
-	client, err := x.hijack("HTTP/1.1 200 OK\r\n\r\n")
+	client, err := x.via.accept()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	defer x.Tracker.hold(client)()
-	var why *upstream.Error
-	x.received, x.sent, why = splice(raw.TCPConn, client)
-	x.established(lease, why)
+	x.status = http.StatusOK
+	x.tunnel(raw.TCPConn, client, lease)
 	return nil
+}
+
+// switchProtocols relays an upgrade such as WebSocket (RFC 9110 section 7.8).
+func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
+	defer lease.End(true)
+	up, client, err := x.via.switched()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = up.Close() }()
+	defer x.Tracker.hold(up)()
+	defer x.guard(up)()
+	x.status = http.StatusSwitchingProtocols
+	x.tunnel(up, client, lease)
+	return nil
+}
+
+// tunnel copies until both sides have ended.
+func (x *exchange) tunnel(up, client halfCloser, lease *endpoints.Lease) {
+	defer func() { _ = client.Close() }()
+	var why *upstream.Error
+	if stream, ok := client.(*h2Stream); ok {
+		x.received, x.sent, why = spliceStream(up, stream)
+	} else {
+		defer x.Tracker.hold(client)()
+		x.received, x.sent, why = splice(up, client)
+	}
+	if why != nil && why.Reason == upstream.ResetBeforeHeaders && x.status == http.StatusSwitchingProtocols {
+		// The change of protocols was an answer.
+		why.Reason = upstream.ResetMidBody
+	}
+	x.established(lease, why)
 }
 
 // h2Stream is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
@@ -243,83 +259,3 @@ func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why *u
 	wg.Wait()
 	return toUp, toClient, first.why(toClient)
 }
-
-// hijack takes the client's connection over and writes head to it.
-func (x *exchange) hijack(head string) (halfCloser, error) {
-	conn, buffered, err := http.NewResponseController(x.w).Hijack()
-	if err != nil {
-		return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: err}
-	}
-	if _, err := io.WriteString(conn, head); err != nil {
-		_ = conn.Close()
-		return nil, &upstream.Error{Reason: upstream.ClientGone, Err: err}
-	}
-	tcp, ok := conn.(halfCloser)
-	if !ok {
-		tcp = wholeCloser{conn}
-	}
-	if buffered.Reader.Buffered() == 0 {
-		return tcp, nil
-	}
-	return &early{tcp, buffered.Reader}, nil
-}
-
-// wholeCloser closes altogether where half is not to be had.
-type wholeCloser struct{ net.Conn }
-
-func (w wholeCloser) CloseWrite() error { return w.Close() }
-
-// early is a connection of which the server has already read some.
-type early struct {
-	halfCloser
-	r *bufio.Reader
-}
-
-func (e *early) Read(p []byte) (int, error) { return e.r.Read(p) }
-
-// switchProtocols relays an upgrade such as WebSocket (RFC 9110 section 7.8).
-func (x *exchange) switchProtocols(resp *http.Response, lease *endpoints.Lease) error {
-	defer lease.End(true)
-	defer func() { _ = resp.Body.Close() }()
-	up, ok := resp.Body.(io.ReadWriteCloser)
-	asked := upgrade(x.r.Header)
-	if !ok || asked == "" {
-		return &upstream.Error{
-			Reason: upstream.UpgradeFailed, NextHop: lease.Key.Address,
-			Err: errors.New("the upstream switched protocols unasked"),
-		}
-	}
-	defer x.Tracker.hold(up)()
-	defer x.guard(up)()
-	head := endToEnd(resp.Header)
-	head.Set("Connection", "Upgrade")
-	head.Set("Upgrade", resp.Header.Get("Upgrade"))
-	var text strings.Builder
-	text.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
-	_ = head.Write(&text)
-	text.WriteString("\r\n")
-	client, err := x.hijack(text.String())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	defer x.Tracker.hold(client)()
-	x.status = http.StatusSwitchingProtocols
-	upHalf, ok := up.(halfCloser)
-	if !ok {
-		upHalf = upgraded{up}
-	}
-	var why *upstream.Error
-	x.received, x.sent, why = splice(upHalf, client)
-	if why != nil && why.Reason == upstream.ResetBeforeHeaders {
-		// The change of protocols was an answer.
-		why.Reason = upstream.ResetMidBody
-	}
-	x.established(lease, why)
-	return nil
-}
-
-// upgraded is an upgraded connection that cannot be closed by half.
-type upgraded struct{ io.ReadWriteCloser }
-
-func (u upgraded) CloseWrite() error { return u.Close() }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // Tunnel is a connection that has become opaque, with what had been read of it.
@@ -111,3 +112,19 @@ func (t *Tunnel) Close() error {
 	}
 	return err
 }
+
+// Socket is the connection itself, to look at and not to use; nil where it is another kind.
+func (t *Tunnel) Socket() *net.TCPConn {
+	switch c := t.Conn.(type) {
+	case *net.TCPConn:
+		return c
+	case *upstream.Raw:
+		return c.TCPConn
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
+	}
+	return nil
+}
+
+// ReadFrom lets the kernel move the bytes where it can.
+func (t *Tunnel) ReadFrom(r io.Reader) (int64, error) { return io.Copy(t.Conn, r) }

@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// life is a client's HTTP connection on its way through
+//
+//	serving ──told to go──▶ leaving ──nothing in flight for settle──▶ closed
+//	                           └──end of the grace or of the drain──▶ cut, closed
+type life struct {
+	// set once
+	speaker
+	to      *route // where a captured connection was going; nil for others
+	tracker *Tracker
+	remote  string
+	hash    uint64          // of the client's address, for affinity
+	ctx     context.Context //nolint:containedctx // the connection's own: it ends what is on it
+	cut     context.CancelCauseFunc
+
+	mu      sync.Mutex // guards all below
+	leaving bool
+	closed  bool
+	// waiting: Tracker counts it among those that wait for their turn.
+	waiting bool
+	// late: it came during a drain, and will be told.
+	late bool
+	// timers are those that may have to be stopped; there are few in the life of a connection.
+	timers []*time.Timer
+}
+
+// speaker is what a connection does in its protocol.
+type speaker interface {
+	io.Closer
+	// tell tells the client to go. It is called once.
+	tell()
+	// begun follows the first request that came on a new connection during a drain, whose client is to be told.
+	begun()
+}
+
+// settle is for how long nothing must have come on a connection that is
+// leaving: what its client sent before it knew is served.
+const settle = time.Second
+
+func (c *life) begins(t *Tracker, a arrival, s speaker) {
+	c.speaker, c.to, c.tracker = s, a.to, t
+	c.remote = a.RemoteAddr().String()
+	c.hash = clientHash(c.remote)
+	c.ctx, c.cut = context.WithCancelCause(t.over)
+}
+
+// enter gives false after Abort.
+func (t *Tracker) enter(c *life) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over.Err() != nil {
+		return false
+	}
+	t.conns[c] = struct{}{}
+	return true
+}
+
+// after calls f after d unless the connection has ended.
+func (c *life) after(d time.Duration, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.timers = append(c.timers, time.AfterFunc(d, f))
+	}
+}
+
+// limitAge tells the connection to go at the age of about maxAge, and cuts it
+// when the grace is over; 0 is no limit. Ages differ by a tenth, so that
+// connections that came together do not go together.
+func (c *life) limitAge(maxAge, grace time.Duration) {
+	if maxAge <= 0 {
+		return
+	}
+	age := time.Duration(float64(maxAge) * (0.9 + 0.2*rand.Float64()))
+	c.after(age, func() {
+		c.leave()
+		c.after(grace, func() {
+			c.cut(&upstream.Error{Reason: upstream.ConnectionAge, Err: errors.New("the connection has reached its greatest age, and the grace is over")})
+			// What has an answer to write gets the time for it.
+			c.after(settle, func() { _ = c.Close() })
+		})
+	})
+}
+
+// turn makes the connection leave after d; false when it has ended.
+func (c *life) turn(d time.Duration) bool {
+	c.mu.Lock()
+	open := !c.closed
+	c.waiting = open
+	c.mu.Unlock()
+	c.after(d, c.leave)
+	return open
+}
+
+// leave tells the client to go, once.
+func (c *life) leave() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting = false
+	told := c.leaving
+	c.leaving = true
+	c.mu.Unlock()
+	if waiting {
+		c.tracker.took()
+	}
+	if !told {
+		c.tell()
+	}
+}
+
+// begin notes a request. One that came on a new connection during a drain is
+// followed by a farewell.
+func (c *life) begin() {
+	if !c.tracker.Draining() {
+		return
+	}
+	c.mu.Lock()
+	tell := !c.leaving && !c.waiting && !c.late
+	c.late = c.late || tell
+	c.mu.Unlock()
+	if tell {
+		c.begun()
+	}
+}
+
+// told tells whether the client is to go.
+func (c *life) told() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leaving
+}
+
+// ended takes a connection that has ended out of the books, once.
+func (c *life) ended() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting, c.closed = false, true
+	timers := c.timers
+	c.timers = nil
+	c.mu.Unlock()
+	for _, t := range timers {
+		t.Stop()
+	}
+	if waiting {
+		c.tracker.took()
+	}
+	c.cut(nil)
+	c.tracker.mu.Lock()
+	delete(c.tracker.conns, c)
+	c.tracker.mu.Unlock()
+}
+
+// ended is a context that is over.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()

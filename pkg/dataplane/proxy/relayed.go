@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// relayed is the carrier of an HTTP/1.1 request to endpoints of HTTP/1.1. It is used
+// for one request of its connection after another.
+type relayed struct {
+	http *HTTP
+	x    *relay.Exchange
+	conn *relay.Conn
+	// grpcStatus is that of an answer's head, for the access log.
+	grpcStatus string
+}
+
+func (v *relayed) head() head {
+	q := v.x.Request()
+	q.Protocol = upgradeOf(q.Protocol)
+	h := head{method: q.Method, authority: q.Authority, upgrade: q.Protocol, fields: len(q.Fields), length: q.Length, grpc: isGRPC(q.Get("Content-Type"))}
+	if h.grpc {
+		h.timeout, _ = grpcTimeout(q.Get("Grpc-Timeout"))
+	}
+	return h
+}
+
+func (v *relayed) context() context.Context { return v.x.Context() }
+
+func (v *relayed) bound(at time.Time) {
+	if before, ok := v.x.Context().Deadline(); !ok || at.Before(before) {
+		v.x.SetDeadline(at)
+	}
+}
+
+func (v *relayed) cancellable() context.CancelCauseFunc { return v.x.CancelFunc() }
+
+func (v *relayed) toward(c *endpoints.Cluster) carrier {
+	if c.Config().HTTP2 {
+		return pairOf(v.x.Context(), v.http, v.x).toward(c)
+	}
+	return v
+}
+
+func (v *relayed) acquire(ctx context.Context, lease *endpoints.Lease) (err error) {
+	if lease.HTTP1 == nil {
+		// The cluster has just become one of HTTP/2; its endpoints have been replaced.
+		return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Unsent: true, Unanswered: true}
+	}
+	v.conn, err = lease.HTTP1.Acquire(ctx)
+	return err
+}
+
+func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
+	resp, err := v.x.Send(v.conn, limit)
+	if err == nil {
+		if v.http.AccessLog != nil {
+			v.grpcStatus = strings.Clone(resp.Get("Grpc-Status"))
+		}
+		return answer{resp.Status, &resp.Response}, nil
+	}
+	e := asError(err)
+	switch e.Reason { //nolint:exhaustive // those of the request's body
+	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout:
+		// No endpoint has to do with it, and none will do better.
+		return answer{}, &upstream.Error{Reason: e.Reason, Unanswered: e.Unanswered, Err: e.Err}
+	case upstream.ClientGone:
+		e.Unsent = false
+	}
+	return answer{}, e
+}
+
+// peek does nothing: gRPC is not spoken over HTTP/1.1.
+func (v *relayed) peek() error { return nil }
+
+func (v *relayed) trailers() endpoints.Header { return message.Fields(v.x.ResponseTrailers()) }
+
+func (v *relayed) discard() { v.x.Discard() }
+
+func (v *relayed) replayable() bool { return v.x.Replayable() }
+
+func (v *relayed) complete() bool { return v.x.BodyComplete() }
+
+func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
+	if last || !v.x.BodyComplete() {
+		// What the client may still send could not be told from another request's beginning (RFC 9112 section 9.3).
+		v.x.CloseAfter()
+	}
+	if err := v.x.Relay(); err != nil {
+		return asError(err)
+	}
+	return nil
+}
+
+// abort does nothing: the relay breaks off what is not complete.
+func (v *relayed) abort(*upstream.Error) {}
+
+func (v *relayed) refuse(r refusal, last bool) {
+	if last {
+		v.x.CloseAfter()
+	}
+	_ = v.x.Respond(r.status, r.fields, r.text)
+}
+
+func (v *relayed) accept() (halfCloser, error) {
+	t, err := v.x.Connect()
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (v *relayed) switched() (up, client halfCloser, err error) {
+	c, s, err := v.x.Switch()
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, c, nil
+}
+
+func (v *relayed) describe(e *entry) {
+	q := v.x.Request()
+	e.Protocol, e.Method, e.Authority = "HTTP/1.1", strings.Clone(q.Method), strings.Clone(q.Authority)
+	if q.Minor == 0 {
+		e.Protocol = "HTTP/1.0"
+	}
+	path, _, _ := strings.Cut(q.Path, "?")
+	e.Path = strings.Clone(path)
+	if plain, err := url.PathUnescape(path); err == nil {
+		e.Path = strings.Clone(plain)
+	}
+	e.TraceParent = strings.Clone(q.Get("Traceparent"))
+	e.BytesReceived += v.x.Received()
+	if e.Status == http.StatusSwitchingProtocols || q.Method == http.MethodConnect || e.Error == "" || e.BytesSent > 0 {
+		e.BytesSent += v.x.Sent()
+	}
+	e.GRPCStatus = v.grpcStatus
+	if t := message.Fields(v.x.ResponseTrailers()).Get("Grpc-Status"); t != "" {
+		e.GRPCStatus = strings.Clone(t)
+	}
+}
+
+func (v *relayed) close() {}
