@@ -245,8 +245,11 @@ func answerOf(status int) event {
 
 func grpcStatus(h Header) (codes.Code, bool) {
 	v := h.Get("Grpc-Status")
+	if v == "" {
+		return 0, false
+	}
 	n, err := strconv.ParseUint(v, 10, 32)
-	return codes.Code(n), v != "" && err == nil
+	return codes.Code(n), err == nil
 }
 
 // httpStatus is the HTTP status that Envoy's outlier detection takes for a gRPC status.
