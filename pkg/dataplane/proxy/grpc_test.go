@@ -125,7 +125,7 @@ func TestGRPCErrorsOfOurs(t *testing.T) {
 // A deadline that passes during discovery is a deadline, and not a client that left.
 func TestGRPCDeadlineDuringDiscovery(t *testing.T) {
 	r := newRig(t)
-	r.disc.silent = true
+	r.disc.say(true, nil)
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.addr+"/s/m", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -84,9 +84,7 @@ func TestErrorsSayWhy(t *testing.T) {
 	if status, h, _ := r.get(echo); status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=no_endpoints") {
 		t.Errorf("empty: %d %v", status, h)
 	}
-	r.disc.mu.Lock()
-	r.disc.silent = true
-	r.disc.mu.Unlock()
+	r.disc.say(true, nil)
 	if status, h, _ := r.get("quiet:8080"); status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=discovery_pending") {
 		t.Errorf("pending: %d %v", status, h)
 	}

@@ -234,15 +234,15 @@ var provocations = []provocation{
 	{reason: upstream.BadAuthority, do: func(r *rig, grpc bool) told { return r.ask(r.t.Context(), grpc, "bad_host!:1") }},
 	{reason: upstream.NoSuchService, do: func(r *rig, grpc bool) told { return r.ask(r.t.Context(), grpc, "nobody:1") }},
 	{reason: upstream.DiscoveryPending, do: func(r *rig, grpc bool) told {
-		r.disc.silent = true
+		r.disc.say(true, nil)
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.DiscoveryLimit, do: func(r *rig, grpc bool) told {
-		r.disc.err = discovery.ErrDiscoveryLimit
+		r.disc.say(false, discovery.ErrDiscoveryLimit)
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.NeverReached, do: func(r *rig, grpc bool) told {
-		r.disc.err = discovery.ErrNeverConnected
+		r.disc.say(false, discovery.ErrNeverConnected)
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.NoEndpoints, do: func(r *rig, grpc bool) told {

@@ -38,10 +38,10 @@ type fakeDiscovery struct {
 
 func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cluster, error) {
 	f.mu.Lock()
-	c, silent := f.clusters[name], f.silent
+	c, silent, err := f.clusters[name], f.silent, f.err
 	f.mu.Unlock()
-	if f.err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", name, f.err)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}
 	if silent {
 		<-ctx.Done()
@@ -51,6 +51,13 @@ func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cl
 		return nil, fmt.Errorf("cluster %s: %w", name, discovery.ErrUnknownService)
 	}
 	return c, nil
+}
+
+// say makes it silent, or fail with err.
+func (f *fakeDiscovery) say(silent bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent, f.err = silent, err
 }
 
 func (f *fakeDiscovery) Distrust(cluster string) {
