@@ -35,7 +35,7 @@ func (c *conn) Socket() *net.TCPConn { return c.TCPConn }
 
 func newConn(h *HTTP, a arrival) *conn {
 	c := &conn{TCPConn: a.tcp, http: h, under: a.Conn, head: a.head}
-	c.life.begins(h.Tracker, a, c)
+	c.begins(h.Tracker, a, c)
 	return c
 }
 
@@ -45,7 +45,7 @@ func (c *conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{}
 	x.prepare(c.http, p, &c.life)
 	x.head = p.head()
-	x.run()
+	x.run() //nolint:contextcheck // it is in p
 }
 
 // tell implements speaker. When the client has had the time to hear of it,

@@ -2,19 +2,37 @@
 // bound to one cluster, CONNECT, and opaque TCP.
 //
 // What is decided here:
+//
 //   - Host passes unchanged, and so do X-Forwarded-For, Forwarded and Via: in
 //     the outbound direction the proxy stands in for the client and is no hop
 //     that a backend should see.
+//
 //   - A request goes to another endpoint while nothing of it has been
 //     processed, or when it is idempotent (RFC 9110 section 9.2.2), unanswered,
 //     and its body can be sent again (none, or up to 64 KiB of it read so far).
+//
 //   - An upstream that dies after its headers ends the client's stream
 //     abnormally: no text of ours ever follows a body.
+//
 //   - The upgrade to h2c is not offered (RFC 9113 section 3.1 retired it): the
 //     header is dropped and the request served as HTTP/1.1. HTTP/2 by prior
 //     knowledge is served on the same port.
 //
-// Handlers run in the goroutines of net/http's server; a TCP connection has one
-// of its own and one more for its other direction. Tracker knows all of them,
-// and its owner waits for them.
+//   - An absolute-form target whose authority is not that of Host is 400, and so is
+//     all else that two readers could take for two things (package http1).
+//
+// What becomes of a request is decided in one place, exchange, which knows no
+// protocol; carriers move it:
+//
+//	             client HTTP/1.1                client HTTP/2
+//	             http1Conn ── relay.Client      conn ── net/http's server
+//	                     └──────── exchange ────────┘
+//	endpoint HTTP/1.1     relayed                 pair
+//	endpoint HTTP/2       pair, near              pair
+//
+// A connection is an http1Conn until it shows to be HTTP/2. An HTTP/1.1
+// connection has one goroutine, which runs its requests one after another;
+// those of HTTP/2 run in the goroutines of net/http's server; a TCP connection
+// has one of its own and one more for its other direction. Tracker knows all of
+// them, and its owner waits for them.
 package proxy

@@ -60,9 +60,9 @@ func (c Config) discoveryTimeout() time.Duration {
 
 // resolve gives the cluster of that name, asking discovery. Its error is an *upstream.Error.
 func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
-	// Mostly it is known: a context for waiting has ended.
-	dc, err := c.Discovery.Cluster(ended, name)
-	waiting := context.Context(ended)
+	// Mostly it is known, and then a context for waiting would cost for nothing.
+	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose
+	waiting := ended                            //nolint:contextcheck // as above
 	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
 		waiting = ctx
 		bounded, cancel := context.WithTimeout(waiting, c.discoveryTimeout())

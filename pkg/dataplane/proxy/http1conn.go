@@ -27,7 +27,7 @@ func (h *HTTP) takeHTTP1(a arrival) {
 	c := &http1Conn{http: h, under: a.Conn}
 	c.via.http = h
 	c.x.memo = &c.memo
-	c.life.begins(h.Tracker, a, c)
+	c.begins(h.Tracker, a, c)
 	headerTime, headerBytes := h.Limits.header()
 	bodyIdle, writeIdle := h.Limits.idle()
 	c.client = relay.NewClient(c.ctx, relay.Config{
@@ -38,7 +38,7 @@ func (h *HTTP) takeHTTP1(a arrival) {
 		Refused: c.refused, HTTP2: c.handOver,
 	}, a.Conn, a.head)
 	if !h.Tracker.enter(&c.life) {
-		_ = a.Conn.Close()
+		_ = a.Close()
 		return
 	}
 	c.limitAge(h.MaxConnectionAge, h.MaxConnectionAgeGrace)
@@ -61,7 +61,7 @@ func (c *http1Conn) handOver(nc net.Conn, first []byte) {
 
 // Serve implements relay.Handler.
 func (c *http1Conn) Serve(x *relay.Exchange) {
-	c.via.x, c.via.grpcStatus = x, ""
+	c.via.x, c.via.grpcStatus, c.via.refused = x, "", false
 	c.x.prepare(c.http, &c.via, &c.life)
 	c.x.head = c.via.head()
 	c.x.run()

@@ -50,7 +50,7 @@ func (n *near) request(ctx context.Context) *http.Request {
 		r.URL.Opaque = strings.Clone(q.Path)
 	}
 	for _, f := range q.Fields {
-		r.Header.Add(http.CanonicalHeaderKey(f.Name), strings.Clone(f.Value))
+		r.Header.Add(strings.Clone(f.Name), strings.Clone(f.Value))
 	}
 	if q.Trailers {
 		r.Header.Set("Te", "trailers")
@@ -102,8 +102,8 @@ func (n *near) goOn() {
 
 func (n *near) takeTrailers() {
 	for _, f := range n.x.Trailers() {
-		if k := http.CanonicalHeaderKey(f.Name); n.p.r.Trailer != nil {
-			n.p.r.Trailer[k] = append(n.p.r.Trailer[k], strings.Clone(f.Value))
+		if n.p.r.Trailer != nil {
+			n.p.r.Trailer.Add(strings.Clone(f.Name), strings.Clone(f.Value))
 		}
 	}
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -21,6 +20,8 @@ type relayed struct {
 	conn *relay.Conn
 	// grpcStatus is that of an answer's head, for the access log.
 	grpcStatus string
+	// refused: the answer is ours.
+	refused bool
 }
 
 func (v *relayed) head() head {
@@ -104,6 +105,7 @@ func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
 func (v *relayed) abort(*upstream.Error) {}
 
 func (v *relayed) refuse(r refusal, last bool) {
+	v.refused = true
 	if last {
 		v.x.CloseAfter()
 	}
@@ -139,7 +141,7 @@ func (v *relayed) describe(e *entry) {
 	}
 	e.TraceParent = strings.Clone(q.Get("Traceparent"))
 	e.BytesReceived += v.x.Received()
-	if e.Status == http.StatusSwitchingProtocols || q.Method == http.MethodConnect || e.Error == "" || e.BytesSent > 0 {
+	if !v.refused {
 		e.BytesSent += v.x.Sent()
 	}
 	e.GRPCStatus = v.grpcStatus
