@@ -113,3 +113,27 @@ func TestRetireCuts(t *testing.T) {
 	rig.pools[0].Retire(50 * time.Millisecond)
 	wg.Wait()
 }
+
+// TestCloseIdle closes what carries nothing; the next request has a new connection made.
+func TestCloseIdle(t *testing.T) {
+	rig := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(answer)))
+	client := goClient(t)
+	for range 3 {
+		if code, _, _, err := get(t, client, rig.addr); code != 418 {
+			t.Fatal(code, err)
+		}
+		waitFor(t, "nothing is on its way", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+		rig.pools[0].CloseIdle()
+		waitFor(t, "no connection is left", func() bool { return rig.pools[0].Connections() == 0 })
+	}
+}
+
+// active is how many requests clients have open.
+func (r *relayRig) active() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for v := range r.servers {
+		n += v.Active()
+	}
+	return n
+}
