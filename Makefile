@@ -56,7 +56,8 @@ arch:
 # What comes off the wire, 20 s each in every run; `make fuzz` has them all.
 FUZZED := ./pkg/xds/ads:FuzzTranscript \
 	./pkg/dataplane/http1:FuzzRequest ./pkg/dataplane/http1:FuzzChunked ./pkg/dataplane/http1:FuzzResponse \
-	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer
+	./pkg/dataplane/http1/relay:FuzzRelay ./pkg/dataplane/http1/relay:FuzzAnswer \
+	./pkg/dataplane/http2:FuzzServer ./pkg/dataplane/http2:FuzzClient ./pkg/dataplane/http2/header:FuzzTranslate
 
 # Packages first: what is wrong there explains what fails above them. A failure in
 # one part does not keep the others from being run.
@@ -80,6 +81,16 @@ rollouts: ## ROLLOUTS rollouts of 10 pods, and one of 50 with and without the ba
 	cd test/cluster && $(GO) test ./e2e -run '^TestRollouts$$' -count 1 -timeout 0 -v -rollouts $(ROLLOUTS) -table $(CURDIR)/docs/rollouts.md > $(CURDIR)/bin/rollouts.txt 2>&1 || \
 		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' $(CURDIR)/bin/rollouts.txt; exit 1; }
 
+# Images go to the registry REPO, or with OCI=DIR into an OCI layout.
+REPO        ?=
+OCI         ?=
+PLATFORMS   ?= linux/amd64,linux/arm64
+.PHONY: images
+images: ## build the container images of .ko.yaml into a registry (REPO=registry.example/freshmesh) or a layout (OCI=bin/images)
+	@test -n "$(REPO)$(OCI)" || { echo "give REPO=registry.example/freshmesh, or OCI=bin/images"; exit 1; }
+	VERSION=$(VERSION) KO_DOCKER_REPO=$(or $(REPO),ko.local) $(GO) tool -modfile=test/image/go.mod ko build --base-import-paths --image-user 65532 \
+		--platform $(PLATFORMS) --tags $(VERSION) --sbom-dir bin/sbom $(if $(OCI),--push=false --oci-layout-path $(OCI)) ./cmd/xds-server ./cmd/dataplane
+
 HISTORIES   ?= 10000
 AGE         ?= 720h
 soak: soak-chaos ## CHAOS of random faults, HISTORIES random histories against the oracle, and AGE of a mesh's life; hours
@@ -95,6 +106,8 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
 	$(GO) run ./test/bench/controlplane
 	$(GO) run ./test/bench/dataplane
+	$(GO) run ./test/bench/dataplane --workload grpc
+	$(GO) run ./test/bench/dataplane --workload http2
 	@mkdir -p bin
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt

@@ -1,5 +1,5 @@
 // Command dataplane is the proxy: it sends requests to the endpoints that an
-// xds-server gives it.
+// xds-server gives it. `dataplane redirect` leads a pod's connections to it.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/version"
 	"github.com/freshmesh/freshmesh/pkg/config"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/redirect"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,9 @@ func main() {
 }
 
 func run(ctx context.Context, p program.Process, args []string) int {
+	if len(args) > 0 && args[0] == "redirect" {
+		return redirect.Main(args[1:], p.Stdout, p.Stderr)
+	}
 	c, result, err := config.LoadDataplane(args, p.LookupEnv)
 	if code, run := p.Configured(result, err); !run {
 		return code

@@ -144,8 +144,10 @@ func DefaultDataplane() Dataplane {
 }
 
 const dataplaneUsage = `Usage: dataplane --node-id ID [flags]
+       dataplane redirect [flags]
 
-Proxies HTTP/1.1, HTTP/2, gRPC and TCP to the endpoints that an xds-server gives it.
+Proxies HTTP/1.1, HTTP/2, gRPC and TCP to the endpoints that an xds-server gives it. "redirect" leads
+the connections of a network namespace to it.
 `
 
 // LoadDataplane reads the configuration of `dataplane` from its arguments

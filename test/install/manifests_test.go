@@ -2,7 +2,10 @@ package install
 
 import (
 	"cmp"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -18,6 +21,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/freshmesh/freshmesh/pkg/config"
 	"github.com/freshmesh/freshmesh/pkg/kube"
 )
 
@@ -102,6 +106,15 @@ func TestTheyFitTogether(t *testing.T) {
 	}
 }
 
+// TestTheProgramTakesIt: the arguments are what xds-server takes.
+func TestTheProgramTakesIt(t *testing.T) {
+	args := one[*appsv1.Deployment](t, kustomized(t, manifests)).Spec.Template.Spec.Containers[0].Args
+	c, result, err := config.LoadServer(args[1:], func(name string) (string, bool) { return "10.0.0.1", name == "KUBERNETES_SERVICE_HOST" })
+	if err != nil || args[0] != "serve" || result.Action != config.Run || c.Source != config.InCluster || c.XDSAddress != ":18000" || c.AdminAddress != ":18080" {
+		t.Errorf("%q: %+v, %v", args, c, err)
+	}
+}
+
 // level gives the strictest level of the Pod Security Standards that a pod passes.
 func level(t *testing.T, pod *corev1.Pod) psaapi.Level {
 	t.Helper()
@@ -139,5 +152,37 @@ func TestPodSecurity(t *testing.T) {
 	}
 	if l := level(t, r.same(t, t, pod(restricted, annotated("redirect", "enabled")))); l != psaapi.LevelPrivileged {
 		t.Errorf("a redirected pod is %s: say so in docs/install.md", l)
+	}
+}
+
+// TestOverlay: the kustomization that docs/install.md has people write gives their images.
+func TestOverlay(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "cat > kustomization.yaml <<EOF\n")
+	overlay, _, ended := strings.Cut(rest, "EOF\n")
+	if !ok || !ended {
+		t.Fatal("docs/install.md has no kustomization")
+	}
+	dir := t.TempDir()
+	base, err := filepath.Abs(manifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	overlay = strings.ReplaceAll(overlay, "../configs/kubernetes", base)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := kustomized(t, dir)
+	if image := one[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0].Image; image != "registry.example/freshmesh/xds-server:v0.1.0" {
+		t.Errorf("xds-server's image is %s", image)
+	}
+	if image := one[*corev1.ConfigMap](t, objects).Data["image"]; image != "registry.example/freshmesh/dataplane:v0.1.0" {
+		t.Errorf("the proxy's image is %s", image)
 	}
 }

@@ -39,7 +39,7 @@ type flood struct {
 
 // send writes what was put into buf; false when the connection is over.
 func (f *flood) send() bool {
-	_, err := f.Conn.Write(f.buf.Bytes())
+	_, err := f.Write(f.buf.Bytes())
 	f.buf.Reset()
 	return err == nil
 }
@@ -165,7 +165,7 @@ func TestFloods(t *testing.T) {
 				t.Errorf("the code is %v", code)
 			}
 			close(over)
-			_ = f.Conn.Close()
+			_ = f.Close()
 			wg.Wait()
 			if served := stop(); served == 0 {
 				t.Error("the other client was not served at all")

@@ -32,13 +32,13 @@ type call struct {
 }
 
 func (k *call) begin(id uint32, token uint64) {
-	k.flow.reset(id, k.client.peerWindow)
+	k.reset(id, k.client.peerWindow)
 	k.token = token
 	k.recvWindow, k.length = k.client.cfg.StreamWindow, -1
 }
 
 func (k *call) clear() {
-	k.flow.reset(0, 0)
+	k.reset(0, 0)
 	k.token, k.near, k.nearToken = 0, nil, 0
 	k.headless, k.heard, k.answered, k.answeredAll = false, false, false, false
 	k.owed = 0
@@ -87,7 +87,7 @@ func (k *call) take(size, n int, end bool) error {
 // respond notes the end of the answer. It needs mu.
 func (k *call) respond(t *Turn) {
 	k.answeredAll = true
-	if k.flow.ended {
+	if k.ended {
 		k.client.close(t, k)
 	}
 }

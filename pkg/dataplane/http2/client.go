@@ -40,8 +40,6 @@ type Client struct {
 	goneLast uint32
 	goneCode http2.ErrCode
 	idleFor  time.Duration
-	// why the connection ended, for the calls on it; nil until then.
-	why *upstream.Error
 }
 
 // clientOwner is what a Client tells its pool.
@@ -144,7 +142,7 @@ func (c *Client) open(t *Turn, near Near, token uint64, r *message.Request, end 
 	at := len(o.b)
 	b := c.enc.AppendRequest(append(o.b, make([]byte, headLen)...), r)
 	c.send(t, finishHeaders(b, at, k.id, end, c.peerFrame))
-	k.flow.end, k.flow.ended = end, end
+	k.end, k.ended = end, end
 	return k, k.token, nil
 }
 
@@ -339,6 +337,16 @@ func (c *Client) wrong(t *Turn, k *call, err error) error {
 	c.mu.Unlock()
 	near.Failed(t, token, e)
 	return spent
+}
+
+func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+	c.mu.Lock()
+	k := c.calls[id]
+	if k == nil {
+		defer c.mu.Unlock()
+		return c.spend(Misbehaviour)
+	}
+	return c.wrong(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
 }
 
 func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {

@@ -553,7 +553,7 @@ func TestClientGoes(t *testing.T) {
 	c := dialRaw(t, rig.addr)
 	c.writeBlock(t, 1, getBlock())
 	waitFor(t, "the next is on its way", func() bool { return rig.pools[0].calls() == 1 })
-	_ = c.Conn.Close()
+	_ = c.Close()
 	<-over
 }
 

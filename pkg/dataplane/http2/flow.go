@@ -134,7 +134,7 @@ func (l *link) pump(t *Turn, f *flow) {
 
 // list has refill look at a flow that its own window does not hold up. It needs mu.
 func (l *link) list(f *flow) {
-	if !f.listed && f.window > 0 && f.queue.size > 0 {
+	if !f.listed && !f.ended && f.window > 0 && f.queue.size > 0 {
 		f.listed = true
 		l.blocked = append(l.blocked, f)
 	}

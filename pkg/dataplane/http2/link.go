@@ -22,6 +22,8 @@ type side interface {
 	headers(t *Turn, h *headers) error
 	data(t *Turn, fh http2.FrameHeader, p []byte) error
 	reset(t *Turn, id uint32, code http2.ErrCode) error
+	// refuse resets a stream on which the peer broke a rule.
+	refuse(t *Turn, id uint32, code http2.ErrCode) error
 	goneAway(t *Turn, last uint32, code http2.ErrCode)
 	// settled says that the peer's settings have been taken.
 	settled(t *Turn, first bool)
@@ -185,10 +187,10 @@ func (l *link) frame(t *Turn, fh http2.FrameHeader, p []byte) error {
 			return protocolError("PRIORITY on stream 0")
 		}
 		if len(p) != 5 {
-			return l.refuse(t, fh.StreamID, http2.ErrCodeFrameSize)
+			return l.side.refuse(t, fh.StreamID, http2.ErrCodeFrameSize)
 		}
 		if binary.BigEndian.Uint32(p)&maxID == fh.StreamID {
-			return l.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
+			return l.side.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
 		}
 		return l.charge(PriorityFlood)
 	case http2.FrameSettings, http2.FrameGoAway, http2.FramePushPromise:
@@ -235,14 +237,6 @@ func (l *link) earn(kinds ...Abuse) {
 	for _, a := range kinds {
 		l.left[a].give()
 	}
-}
-
-// refuse resets a stream that broke a rule.
-func (l *link) refuse(t *Turn, id uint32, code http2.ErrCode) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.send(t, appendReset(l.put().b, id, code))
-	return l.spend(Misbehaviour)
 }
 
 // block collects the parts of a header block.
@@ -294,7 +288,7 @@ func (l *link) window(t *Turn, fh http2.FrameHeader, p []byte) error {
 	case n == 0 && fh.StreamID == 0:
 		return protocolError("WINDOW_UPDATE by nothing")
 	case n == 0:
-		return l.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
+		return l.side.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

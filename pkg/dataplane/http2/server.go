@@ -194,7 +194,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 		return lostCompression(err)
 	case errors.Is(err, header.ErrTooLarge):
 		v.streams[h.id] = s
-		s.ended(h.end)
+		s.requested(h.end)
 		s.reply(t, &Reply{Status: 431}, nil)
 		return v.spend(Misbehaviour)
 	case err != nil && !malformed:
@@ -209,7 +209,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	}
 	v.streams[h.id] = s
 	s.grpc, s.length = grpc, s.request.Length
-	s.ended(h.end)
+	s.requested(h.end)
 	if h.end {
 		s.request.Length = 0
 	}
@@ -254,9 +254,23 @@ func (v *Server) trailers(t *Turn, s *Stream, h *headers) error {
 		return v.broke(t, s, http2.ErrCodeProtocol)
 	}
 	s.hasTrailers = true
-	s.ended(true)
+	s.requested(true)
 	s.forwardTrailers(t)
 	return nil
+}
+
+func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s := v.streams[id]; s != nil {
+		return v.broke(t, s, code)
+	}
+	if id > v.lastID {
+		// A stream that never was cannot be reset (RFC 9113 section 6.4).
+		return &ConnError{Code: code, Text: "a frame on a stream that never was breaks the rules"}
+	}
+	v.send(t, appendReset(v.put().b, id, code))
+	return v.spend(Misbehaviour)
 }
 
 // broke resets a stream whose client broke a rule. It needs mu.
@@ -356,7 +370,7 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		}
 		return v.spend(RapidReset)
 	}
-	if s.flow.ended {
+	if s.ended {
 		// It has all of the answer, and does not send the rest of its request.
 		s.giveUp(t)
 		v.close(t, s, false, s.failure)
@@ -454,7 +468,7 @@ const maxFree = 64
 // close takes a stream off the books. It needs mu.
 func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 	delete(v.streams, s.id)
-	whole := !ours && s.recvEnded && s.flow.ended
+	whole := !ours && s.recvEnded && s.ended
 	v.note(ending{id: s.id, ours: ours, whole: whole})
 	if whole {
 		v.earn(RapidReset)

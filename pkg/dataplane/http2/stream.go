@@ -71,7 +71,7 @@ const maxInterim = 64
 
 func (s *Stream) begin(id uint32, token uint64) {
 	v := s.server
-	s.flow.reset(id, v.peerWindow)
+	s.reset(id, v.peerWindow)
 	s.token = token
 	s.recvWindow, s.length = v.cfg.StreamWindow, -1
 	s.lost = v.cfg.ReplayBytes < 0
@@ -79,7 +79,7 @@ func (s *Stream) begin(id uint32, token uint64) {
 
 // clear forgets the request; what it had room for is kept.
 func (s *Stream) clear() {
-	s.flow.reset(0, 0)
+	s.reset(0, 0)
 	s.token, s.attempt, s.phase = 0, 0, unused
 	clear(s.request.Fields)
 	clear(s.trailers)
@@ -106,8 +106,8 @@ func (s *Stream) unkeep() {
 	s.kept = s.kept[:0]
 }
 
-// ended notes the end of the request.
-func (s *Stream) ended(end bool) {
+// requested notes whether the request is whole.
+func (s *Stream) requested(end bool) {
 	s.recvEnded = end
 }
 
@@ -169,7 +169,7 @@ func (s *Stream) body(t *Turn, p []byte, end bool) {
 	v := s.server
 	s.received += int64(len(p))
 	v.held += len(p)
-	s.ended(end)
+	s.requested(end)
 	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
 		s.fail(t, tooLarge(limit))
 		return
@@ -244,7 +244,7 @@ func (s *Stream) giveUp(t *Turn) {
 
 // fail ends the request with an error of ours. It needs mu.
 func (s *Stream) fail(t *Turn, e *upstream.Error) {
-	if s.flow.ended {
+	if s.ended {
 		return
 	}
 	s.giveUp(t)
@@ -294,7 +294,7 @@ func (s *Stream) head(t *Turn, r *message.Response, end bool) {
 	b := v.enc.AppendResponse(append(o.b, make([]byte, headLen)...), r)
 	v.send(t, finishHeaders(b, at, s.id, end, v.peerFrame))
 	if end {
-		s.flow.end, s.flow.ended = true, true
+		s.end, s.ended = true, true
 		s.sentEnd(t)
 	}
 }
@@ -309,7 +309,7 @@ func (s *Stream) sentEnd(t *Turn) { s.maybeClose(t) }
 
 // maybeClose closes the stream if both sides have ended, or if we have answered it ourselves. It needs mu.
 func (s *Stream) maybeClose(t *Turn) {
-	if s.token == 0 || !s.flow.ended {
+	if s.token == 0 || !s.ended {
 		return
 	}
 	v := s.server
@@ -328,7 +328,7 @@ func (s *Stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
 	s.blame(e)
 	switch {
-	case s.answered && s.flow.end:
+	case s.answered && s.end:
 		// The answer is whole; what is missing is only the end of the request.
 		s.phase = replying
 		s.maybeClose(t)

@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	config.UserAgent = "freshmesh-xds-server"
 	config.WarningHandler = rest.NoWarnings{}
-	config.QPS = -1 // a few dozen requests, one after the other
+	config.QPS = -1                                                                        // a few dozen requests, one after the other
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json" // what every server speaks
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -41,7 +41,7 @@ func ours(name string) func(context.Context, setup, []string) (*proxy, error) {
 		if err != nil {
 			return nil, err
 		}
-		args := []string{self, "--role", "proxy", "--contenders", name, "--endpoint", strings.Join(endpoints, ",")}
+		args := []string{self, "--role", "proxy", "--workload", s.Workload, "--contenders", name, "--endpoint", strings.Join(endpoints, ",")}
 		if s.profile != "" {
 			args = append(args, "--profile", s.profile+"."+name)
 		}

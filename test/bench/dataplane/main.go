@@ -30,6 +30,7 @@ import (
 type setup struct {
 	Workload    string        `json:"workload"`
 	Connections int           `json:"connections"`
+	Streams     int           `json:"streams"`
 	Body        int           `json:"body"`
 	Endpoints   int           `json:"endpoints"`
 	Rounds      int           `json:"rounds"`
@@ -45,7 +46,8 @@ func main() {
 	var s setup
 	f := pflag.NewFlagSet("dataplane", pflag.ExitOnError)
 	f.StringVar(&s.Workload, "workload", "http1", "what is sent: "+strings.Join(names(workloads), ", "))
-	f.IntVar(&s.Connections, "connections", 64, "connections of clients")
+	f.IntVar(&s.Connections, "connections", 0, "connections of clients; 64 when not given, and 4 with HTTP/2")
+	f.IntVar(&s.Streams, "streams", 16, "calls at once on each connection, with HTTP/2")
 	f.IntVar(&s.Body, "body", 1024, "bytes in the body of a response")
 	f.IntVar(&s.Endpoints, "endpoints", 3, "endpoints behind the proxy")
 	f.IntVar(&s.Rounds, "rounds", 7, "rounds per contender")
@@ -60,11 +62,17 @@ func main() {
 	endpoints := f.StringSlice("endpoint", nil, "with --role proxy: where to relay to")
 	f.Parse(os.Args[1:]) //nolint:errcheck // ExitOnError
 
+	if s.Connections == 0 {
+		s.Connections = 64
+		if workloads[s.Workload].http2 {
+			s.Connections = 4
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := error(nil)
 	if *role == "proxy" {
-		err = serve(ctx, s.Contenders[0], *endpoints, s.profile)
+		err = serve(ctx, s, *endpoints)
 	} else {
 		err = measure(ctx, s, *file)
 	}

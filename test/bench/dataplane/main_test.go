@@ -25,8 +25,15 @@ func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("taskset"); err != nil {
 		t.Skip("taskset is missing: install util-linux")
 	}
+	for _, workload := range names(workloads) {
+		t.Run(workload, func(t *testing.T) { testMeasure(t, workload) })
+	}
+}
+
+func testMeasure(t *testing.T, workload string) {
+	t.Helper()
 	s := setup{
-		Workload: "http1", Connections: 4, Body: 1024, Endpoints: 2, Rounds: 2, Duration: 200 * time.Millisecond,
+		Workload: workload, Connections: 4, Streams: 4, Body: 1024, Endpoints: 2, Rounds: 2, Duration: 200 * time.Millisecond,
 		Contenders: []string{"relay", "reverseproxy", "floor"},
 	}
 	file := filepath.Join(t.TempDir(), "out.json")

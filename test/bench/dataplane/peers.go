@@ -29,7 +29,9 @@ func peer(ctx context.Context, s setup, endpoints []string, file, text string, c
 	var conf bytes.Buffer
 	port := func(a string) string { return a[strings.LastIndexByte(a, ':')+1:] }
 	t := template.Must(template.New(file).Funcs(template.FuncMap{"port": port}).Parse(text))
-	if err := t.Execute(&conf, map[string]any{"Address": address, "Dir": dir, "Endpoints": endpoints}); err != nil {
+	if err := t.Execute(&conf, map[string]any{
+		"Address": address, "Dir": dir, "Endpoints": endpoints, "HTTP2": workloads[s.Workload].http2,
+	}); err != nil {
 		remove()
 		return nil, err
 	}
@@ -105,17 +107,20 @@ defaults
   option redispatch
   retries 2
 frontend in
-  bind {{.Address}}
+  bind {{.Address}}{{if .HTTP2}} proto h2{{end}}
   default_backend out
 backend out
   balance leastconn
   http-reuse always
 {{- range $i, $e := .Endpoints}}
-  server s{{$i}} {{$e}} pool-max-conn 1024
+  server s{{$i}} {{$e}} {{if $.HTTP2}}proto h2{{else}}pool-max-conn 1024{{end}}
 {{- end}}
 `
 
 func startNginx(ctx context.Context, s setup, endpoints []string) (*proxy, error) {
+	if workloads[s.Workload].http2 {
+		return nil, errors.New("it speaks HTTP/2 to endpoints for gRPC only, for which it is not set up here")
+	}
 	path, err := debian(ctx, "nginx", "nginx-light")
 	if err != nil {
 		return nil, err
@@ -226,6 +231,12 @@ static_resources:
     type: STATIC
     connect_timeout: 5s
     lb_policy: LEAST_REQUEST
+    {{- if .HTTP2}}
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
+    {{- end}}
     circuit_breakers: {thresholds: [{max_connections: 10000, max_pending_requests: 10000, max_requests: 10000}]}
     load_assignment:
       cluster_name: out

@@ -26,7 +26,8 @@ import (
 )
 
 // serve is the process of one of our own contenders: it writes its address to stdout and relays until it is told to stop.
-func serve(ctx context.Context, name string, endpoints []string, profile string) error {
+func serve(ctx context.Context, s setup, endpoints []string) error {
+	name, profile, h2 := s.Contenders[0], s.profile, workloads[s.Workload].http2
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -47,9 +48,12 @@ func serve(ctx context.Context, name string, endpoints []string, profile string)
 	fmt.Println(l.Addr())
 	switch name {
 	case "relay":
+		if h2 {
+			return serveRelay2(ctx, l, endpoints)
+		}
 		return serveRelay(ctx, l, endpoints)
 	case "reverseproxy":
-		return serveReverseProxy(l, endpoints)
+		return serveReverseProxy(l, endpoints, h2)
 	case "floor":
 		return serveFloor(l, endpoints)
 	}
@@ -133,17 +137,20 @@ func accept(l net.Listener, serve func(net.Conn)) error {
 }
 
 // serveReverseProxy is what most Go programs would do.
-func serveReverseProxy(l net.Listener, endpoints []string) error {
+func serveReverseProxy(l net.Listener, endpoints []string, h2 bool) error {
 	var next atomic.Uint64
+	var protocols http.Protocols
+	protocols.SetHTTP1(!h2)
+	protocols.SetUnencryptedHTTP2(h2)
 	p := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: endpoints[next.Add(1)%uint64(len(endpoints))]})
 			r.Out.Host = r.In.Host
 		},
-		Transport: &http.Transport{MaxIdleConns: 10000, MaxIdleConnsPerHost: 10000, DisableCompression: true},
+		Transport: &http.Transport{MaxIdleConns: 10000, MaxIdleConnsPerHost: 10000, DisableCompression: true, Protocols: &protocols},
 		ErrorLog:  log.New(io.Discard, "", 0),
 	}
-	err := http.Serve(l, p) //nolint:gosec // it is one that has no timeouts
+	err := (&http.Server{Handler: p, Protocols: &protocols}).Serve(l) //nolint:gosec // it is one that has no timeouts
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}

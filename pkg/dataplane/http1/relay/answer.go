@@ -42,16 +42,28 @@ func (x *Exchange) Relay() error {
 func (x *Exchange) frame(body bool, length int64, chunked bool) {
 	old := x.req.Minor == 0
 	f := http1.Framing{Length: body && length >= 0, Chunked: !old && (body && length < 0 || !body && chunked)}
-	x.last = x.last || x.req.Close || x.c.leaving.Load() || body && !f.Length && !f.Chunked ||
-		// A client that waits for 100 may send its body or not, and nobody can tell.
-		x.req.Expect && !x.continued && !x.body.complete.Load()
+	x.last = x.last || x.req.Close || x.c.leaving.Load() || body && !f.Length && !f.Chunked || x.unclear()
 	f.Close, f.KeepAlive = x.last, old && !x.last
 	x.framing, x.left, x.bodied = f, length, body
 }
 
+// unclear tells whether what comes next from the client may be something else than a request.
+func (x *Exchange) unclear() bool {
+	switch {
+	case x.req.Expect && !x.continued && !x.body.complete.Load():
+		// A client that waits for 100 may send its body or not.
+		return true
+	case x.req.Method == http.MethodConnect:
+		return true
+	}
+	// A client that did not wait for the change of protocols speaks the other one.
+	return x.req.Protocol != "" && len(x.c.in.data()) > 0
+}
+
 // giveBack gives the connection upstream back once the answer is over.
 func (x *Exchange) giveBack(conn *Conn, resp *http1.Response) {
-	conn.broken = conn.broken || resp.Close || !x.body.finish()
+	whole := x.body.finish()
+	conn.broken = conn.broken || resp.Close || !whole
 	x.release()
 }
 
@@ -179,7 +191,7 @@ func (x *Exchange) toClient(p []byte) error {
 			if cause := x.cancelled(); cause != nil && !x.own {
 				return cause
 			}
-		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline > 0 && now() >= x.deadline:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline != 0 && now() >= x.deadline:
 			return x.fail(upstream.Deadline, errOver)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &upstream.Error{Reason: upstream.ClientGone, Err: errSlow}

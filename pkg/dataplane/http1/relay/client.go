@@ -85,7 +85,9 @@ func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Clie
 	c := &Client{cfg: cfg, sock: newSocket(nc)}
 	c.ctx, c.over = context.WithCancelCause(ctx)
 	if len(first) > 0 {
-		c.in.enlarge(max(len(first), smallBuffer))
+		if c.in.take(); len(first) > smallBuffer {
+			c.in.enlarge(len(first))
+		}
 		c.in.w += copy(c.in.space(), first)
 	}
 	c.x.c = c
@@ -200,7 +202,7 @@ func (c *Client) more(by instant) bool {
 		return true
 	case errors.Is(err, errWoken):
 		return c.cutBy.Load() == nil
-	case by > 0 && now() >= by:
+	case by != 0 && now() >= by:
 		c.refuse(errLateHead)
 	}
 	return false

@@ -2,7 +2,8 @@ package relay
 
 import "time"
 
-// instant is a point of the monotonic clock in nanoseconds; 0 is none.
+// instant is a point of the monotonic clock in nanoseconds; 0 is none. In a
+// testing/synctest bubble, whose clock is another, instants may be below 0.
 type instant int64
 
 // base is a second ago, so that no instant is 0.
@@ -19,7 +20,10 @@ func at(t time.Time) instant {
 	if t.IsZero() {
 		return 0
 	}
-	return max(instant(t.Sub(base)), 1)
+	if i := instant(t.Sub(base)); i != 0 {
+		return i
+	}
+	return 1
 }
 
 // in is the instant after d from now; none if d is not above 0.

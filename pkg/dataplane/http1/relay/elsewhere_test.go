@@ -70,6 +70,53 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
+// An answer that broke off is not followed by another one.
+func TestNoSecondAnswer(t *testing.T) {
+	var r *rig
+	ready := make(chan struct{})
+	r = start(t, relay.Config{Handler: handler(func(x *relay.Exchange) {
+		<-ready
+		conn, err := r.pools[0].Acquire(x.Context())
+		if err == nil {
+			_, err = x.Send(conn, 0)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := x.Relay(); err == nil {
+			t.Error("it came whole")
+		}
+		if x.Respond(502, nil, "freshmesh") == nil || x.WriteHead(&message.Response{Status: 200}) == nil {
+			t.Error("a second answer was taken")
+		}
+	})}, canned(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nx\r\n"))
+	close(ready)
+	c := r.dial()
+	c.send(get())
+	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\n") || strings.Contains(got, "freshmesh") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What stands behind a CONNECT or an upgrade that failed is not taken for a request.
+func TestRefusedChangeOfProtocols(t *testing.T) {
+	r := start(t, relay.Config{Handler: handler(func(x *relay.Exchange) { _ = x.Respond(503, nil, "no") })})
+	for _, text := range []string{
+		"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+		get("Connection: upgrade\r\nUpgrade: x\r\n"),
+	} {
+		c := r.dial()
+		c.send(text + "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n")
+		if resp, _ := c.response("GET"); resp.StatusCode != 503 || !resp.Close {
+			t.Errorf("%q: status %d, close %v", text, resp.StatusCode, resp.Close)
+		}
+		if rest := c.rest(); rest != "" {
+			t.Errorf("%q: then %q", text, rest)
+		}
+	}
+}
+
 func TestContext(t *testing.T) {
 	var contexts []context.Context
 	cause := errors.New("that is why")

@@ -234,13 +234,16 @@ func TestUnaskedAnswer(t *testing.T) {
 				return
 			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			<-send
+			if _, ok := <-send; !ok {
+				return
+			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 			sent <- struct{}{}
 		}
 	})
 	r := start(t, relay.Config{}, b)
 	c := r.dial()
+	defer close(send)
 	for range 3 {
 		c.send(get())
 		if _, body := c.response("GET"); body != "ok" {

@@ -47,7 +47,13 @@ func readRequests(r io.Reader, each func(string) error) {
 		}
 		path := q.RequestURI
 		if q.URL.Scheme != "" {
-			path = q.URL.RequestURI()
+			// As it came: a URL would be written in another way.
+			path = path[len("http://")+len(q.URL.Host):]
+			if path == "" && q.Method == http.MethodOptions {
+				path = "*"
+			} else if path == "" {
+				path = "/"
+			}
 		}
 		if each(fmt.Sprintf("%s %s %s %q", q.Method, q.Host, path, body)) != nil {
 			return

@@ -47,6 +47,28 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// What a listener has read to find out the protocol is the beginning of the first request.
+func TestFirstBytes(t *testing.T) {
+	text := "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n" + strings.Repeat("x", 40000) + "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	for _, n := range []int{1, 24, 1000, 20000, len(text)} {
+		var sizes []int
+		c := &script{in: bytes.NewReader([]byte(text[n:])), max: 1 << 20}
+		relay.NewClient(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
+			size := 0
+			for part, err := x.ReadBody(); len(part) > 0 || err != nil; part, err = x.ReadBody() {
+				if size += len(part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sizes = append(sizes, size)
+			_ = x.Respond(200, nil, "")
+		})}, c, []byte(text[:n])).Serve()
+		if fmt.Sprint(sizes) != "[40000 0]" {
+			t.Errorf("with %d bytes first: bodies of %v bytes", n, sizes)
+		}
+	}
+}
+
 func TestManyClients(t *testing.T) {
 	r := start(t, relay.Config{}, backend(t, echo), backend(t, echo), backend(t, echo))
 	c := client(t)

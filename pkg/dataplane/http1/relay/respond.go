@@ -1,15 +1,21 @@
 package relay
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // Respond answers the request from here. Where the client has not sent all of its
-// request, its connection ends with the answer. An error is an *upstream.Error: the client is gone.
+// request, its connection ends with the answer. An error is an *upstream.Error: the client
+// is gone, or has had a part of another answer already, after which nothing may come.
 func (x *Exchange) Respond(status int, fields []message.Field, body string) error {
+	if err := x.unbegun(); err != nil {
+		return err
+	}
 	x.abandon()
 	x.own = true
 	m := message.Response{Status: status, Fields: fields, Length: int64(len(body))}
@@ -22,6 +28,17 @@ func (x *Exchange) Respond(status int, fields []message.Field, body string) erro
 	}
 	return x.over(x.toClient(out))
 }
+
+// unbegun fails where an answer has begun: no text of ours ever follows one.
+func (x *Exchange) unbegun() error {
+	if x.state == unanswered {
+		return nil
+	}
+	x.state = broken
+	return &upstream.Error{Reason: upstream.ClientGone, Err: errBegun}
+}
+
+var errBegun = errors.New("another answer has begun already")
 
 // abandon ends what is under way upstream, before an answer of another kind.
 func (x *Exchange) abandon() {
@@ -48,6 +65,9 @@ func (x *Exchange) WriteHead(m *message.Response) error {
 	if m.Status < 200 {
 		x.interims++
 		return x.toClient(http1.AppendResponse(nil, m, http1.Framing{}))
+	}
+	if err := x.unbegun(); err != nil {
+		return err
 	}
 	x.frame(hasBody(x.req.Method, m.Status), m.Length, false)
 	x.c.out.take()

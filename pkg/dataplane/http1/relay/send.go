@@ -78,6 +78,7 @@ var (
 	errSilence = errors.New("nothing came for too long")
 	errUnasked = errors.New("the endpoint switched protocols unasked")
 	errInterim = errors.New("too many interim responses")
+	errConnect = errors.New("CONNECT is not for an endpoint")
 	errBody    = errors.New("the request's body broke off")
 )
 
@@ -103,6 +104,9 @@ func (w *wait) send() (*http1.Response, error) {
 	}
 	if x.body.failed.Load() != nil {
 		return nil, errBody
+	}
+	if x.req.Method == http.MethodConnect {
+		return nil, errConnect
 	}
 	conn.in.take()
 	x.c.out.take()
@@ -256,11 +260,11 @@ func (w *wait) judge(err error) error {
 	}
 	t := now()
 	switch {
-	case w.x.deadline > 0 && t >= w.x.deadline:
+	case w.x.deadline != 0 && t >= w.x.deadline:
 		return errOver
-	case w.try > 0 && t >= w.try:
+	case w.try != 0 && t >= w.try:
 		return errTry
-	case w.silent > 0 && t >= w.silent:
+	case w.silent != 0 && t >= w.silent:
 		return errSilence
 	case w.x.gone():
 		return errGone
@@ -295,7 +299,7 @@ func (w *wait) classify(err error) *upstream.Error {
 		e.Reason = upstream.ClientGone
 	case malformed, errors.Is(err, errInterim):
 		e.Reason = upstream.ProtocolError
-	case errors.Is(err, errUnasked):
+	case errors.Is(err, errUnasked), errors.Is(err, errConnect):
 		e.Reason = upstream.UpgradeFailed
 	case errors.Is(err, net.ErrClosed):
 		e.Err = errors.New("the connection was closed here")

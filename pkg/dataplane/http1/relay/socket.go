@@ -124,7 +124,7 @@ func (s *socket) afterRead(err error, until instant) error {
 	if s.wokenRead.Load() {
 		return s.readWoken()
 	}
-	if until > 0 && now() >= until {
+	if until != 0 && now() >= until {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
@@ -168,7 +168,7 @@ func (s *socket) write(p []byte, until instant) (done int, err error) {
 		if s.wokenWrite.Load() {
 			return done, s.writeWoken()
 		}
-		if until > 0 && now() >= until {
+		if until != 0 && now() >= until {
 			return done, os.ErrDeadlineExceeded
 		}
 	}

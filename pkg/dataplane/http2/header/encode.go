@@ -10,7 +10,8 @@ import (
 const (
 	// entries is how many a table of TableSize can hold: each counts 32 bytes at least.
 	entries = TableSize / 32
-	slots   = 2 * entries
+	// A field is in one of ways places of one of slots.
+	slots, ways = entries / 2, 4
 )
 
 // Encoder writes the blocks of one direction of a connection, in the order in
@@ -28,10 +29,10 @@ type Encoder struct {
 
 	// fields and names lead from a hash to the entry which has it, or had it:
 	// its id, or a static index with the bit fixed. Collisions only cost bytes.
-	fields [slots]uint64
+	fields [slots][ways]uint64
 	names  [entries]uint64
 	// once has the hashes of fields that came and did not enter the table.
-	once [slots]uint32
+	once [2 * entries]uint32
 }
 
 const fixed = 1 << 63
@@ -122,23 +123,37 @@ func (e *Encoder) field(dst []byte, name, value string, sensitive bool) []byte {
 	}
 	hash := nameHash*31 + maphash.String(e.seed, value)
 	slot := &e.fields[hash%slots]
-	if i := e.match(*slot, name, value); i > 0 {
-		return appendInt(dst, 0x80, 7, i)
+	for i := range slot {
+		if index := e.match(slot[i], name, value); index > 0 {
+			return appendInt(dst, 0x80, 7, index)
+		}
 	}
 	if i := staticPairs[pair{name, value}]; i > 0 {
-		*slot = i | fixed
+		*e.place(slot) = i | fixed
 		return appendInt(dst, 0x80, 7, i)
 	}
 	// A hash of zero looks as if it had been seen, which harms nobody.
-	seen := &e.once[hash>>32%slots]
+	seen := &e.once[hash>>32%uint64(len(e.once))]
 	if size := len(name) + len(value) + 32; *seen != uint32(hash) || size > e.limit/2 {
 		*seen = uint32(hash)
 		return e.literal(dst, 0, 4, nameHash, name, value)
 	}
 	dst = e.literal(dst, 0x40, 6, nameHash, name, value)
-	*slot = e.insert(name, value)
-	e.names[nameHash%entries] = *slot
+	id := e.insert(name, value)
+	*e.place(slot) = id
+	e.names[nameHash%entries] = id
 	return dst
+}
+
+// place gives the place of the entry that has gone or, where none has, of the oldest.
+func (e *Encoder) place(slot *[ways]uint64) *uint64 {
+	oldest := &slot[0]
+	for i := range slot {
+		if slot[i] < *oldest {
+			oldest = &slot[i]
+		}
+	}
+	return oldest
 }
 
 // match gives the index of the entry that a slot leads to, 0 if it is another field's or gone.

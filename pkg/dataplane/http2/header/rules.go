@@ -133,14 +133,24 @@ func validToken(s string) bool {
 	return s != ""
 }
 
-// visible tells whether s has only visible ASCII, and none of the bytes in without.
-func visible(s, without string) bool {
+// pathByte and authorityByte tell which bytes may stand in a path with its
+// query, and in an authority: visible ASCII without what would end them (RFC 3986 section 3).
+var pathByte, authorityByte = visible("#"), visible("/?#@\\")
+
+func visible(without string) (t [256]bool) {
+	for c := 0x21; c < 0x7f; c++ {
+		t[c] = !strings.ContainsRune(without, rune(c))
+	}
+	return t
+}
+
+func only(t *[256]bool, s string) bool {
 	for i := range len(s) {
-		if s[i] <= 0x20 || s[i] >= 0x7f {
+		if !t[s[i]] {
 			return false
 		}
 	}
-	return !strings.ContainsAny(s, without)
+	return true
 }
 
 func validScheme(s string) bool {
@@ -167,7 +177,7 @@ func judge(r *message.Request, has uint8) error {
 		return errConnect
 	case r.Authority == "":
 		return errMissing
-	case !visible(r.Authority, "/?#@\\"):
+	case !only(&authorityByte, r.Authority):
 		return errAuthority
 	case plain:
 		return nil
@@ -177,7 +187,7 @@ func judge(r *message.Request, has uint8) error {
 		return errScheme
 	case r.Path == "*" && r.Method == "OPTIONS":
 		return nil
-	case r.Path == "" || r.Path[0] != '/' || !visible(r.Path, "#"):
+	case r.Path == "" || r.Path[0] != '/' || !only(&pathByte, r.Path):
 		return errPath
 	}
 	return nil

@@ -1,0 +1,65 @@
+// Package http2 relays HTTP/2 frame by frame: a Server has a client's
+// connection, a Pool those to one endpoint, and a Handler says for each request which way it goes.
+//
+//	client ══ Server ── Stream ──(Far)──▶ call ── Client ══ endpoint
+//	                      ▲                 │        │
+//	                      └─────(Near)──────┘       Pool ◀── Handler says: Decision.To
+//
+// Stream ids are translated, header lists decoded, judged and encoded anew
+// (package header), bodies passed on as their bytes come. Nothing is read from
+// a peer beyond what its windows allow, and a window is given back only when
+// the bytes have been written to the other side: for each stream and direction
+// no more than Config.StreamWindow is ever held. A connection's own window is
+// given back at once, so that a stream which nobody reads holds no other up;
+// only a client that has us hold Config.MaxBuffered waits with all of its streams.
+//
+// # A request
+//
+//	           Request says       a place was had         final head
+//	deciding ──────────────▶ waiting ──────────▶ sending ───────────▶ answered ──both ends──▶ closed
+//	   ▲  │                    │   Failed, or Response  │                │
+//	   │  └─ Reply, Error ─────┼─▶ replying ◀───────────┼── broken off ──┘
+//	   └──── another Decision ─┴────────────────────────┘
+//
+// The two sides end when each is done: an answer may be over before its
+// request is, and then the request goes on, until the endpoint resets it. Until
+// the final head goes to the client another attempt can be made, as long as
+// all of the request's body is still kept (Config.ReplayBytes).
+//
+// # Ownership
+//
+// Each connection has one goroutine, which reads; there is none for a stream.
+// What it decides stands under the connection's mutex, for other connections'
+// readers send through it too. Locks are taken in the order client's
+// connection, Pool, endpoint's connection, and no two of a kind: so a Far may
+// be called with the Near's lock held, and never the other way round. A *call
+// or *Stream is used again by its connection; whoever holds on to one has a token, which is then old.
+//
+// Nobody waits in a write. What a reader's batch leads to is written when that
+// reader would wait (type Turn): once for each connection, without blocking; what the socket does not take gets a
+// goroutine until it does, and while it has not, data stays in the streams' queues.
+//
+// # How package proxy is to use it
+//
+// Its attempts (proxy/retry.go) become an Exchange, with the same decisions in the same places:
+//   - ServeHTTP's admit, Names.Cluster and resolve are Handler.Request. Where discovery.Cluster or
+//     endpoints.Cluster.Acquire would wait, it gives Decision.Later, and a goroutine that may wait calls
+//     Ticket.Resume. endpoints needs an Acquire that says instead of waiting, for which its package
+//     comment's states serve: a usable endpoint is picked without a lock already.
+//   - Decision.To is the lease's connections: endpoints makes a Pool beside upstream.Pool where the cluster is HTTP/2.
+//   - Sent is lease.Connected; Response is lease.Response, and attempts.instead by its Decision; Trailers is lease.Trailers.
+//   - Failed before Sent is lease.DialFailed, after it what proxy's try does (Broken, TimedOut, Answered(false)), and then
+//     attempts.afterFailure: an error of ours is a Decision.Error, another lease a Decision.To, a pause a Decision.Later
+//     with a timer. Unsent and Unanswered mean what they mean in upstream.Error; again is body.replayable.
+//   - Ended is lease.End, exchange.finish and the access log.
+//   - grpc-timeout, the cluster's timeout and the time for one attempt are one SetDeadline, the nearest; Expired tells which
+//     it was. What ends requests from outside (an ejection with close-established, the end of the drain) is Ticket.Fail.
+//   - Tracker's conn is a Server: leave is GoAway, Abort the end of Run's context, Active for the quiet.
+//
+// CONNECT to a cluster that is not HTTP/2, and HTTP/1.1 on either side, go
+// through the same seam: an Opener whose Far speaks HTTP/1.1 or is a raw
+// connection, and a Near that reads HTTP/1.1. Both get message.Request and
+// message.Response; te: trailers is in Fields, where HTTP/1.1 has it between neighbours.
+//
+// The upgrade to h2c is not offered (RFC 9113 section 3.1 retired it).
+package http2
