@@ -128,7 +128,7 @@ func (m *matter) consistent() string {
 		if reason := upstream.Reason(match[2]); reason != l.Reason || string(reason.Layer()) != match[1] {
 			return fmt.Sprintf("%s %s on the wire, %s in the log", match[1], reason, l.Reason)
 		}
-		if !strings.Contains(s.line, match[1]+": "+match[2]) {
+		if cut := went && !s.ended; !cut && !strings.Contains(s.line, match[1]+": "+match[2]) {
 			return fmt.Sprintf("the line %q does not have %s: %s", s.line, match[1], match[2])
 		}
 		return ""
