@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestRollingUpdate(t *testing.T) {
 			b.Version = "2"
 			p.deploy(b)
 			p.replaced(clients, old, names(p.pods("echo")))
+			t.Log("waited for the barrier:", p.waits())
 		})
 	}
 }
@@ -53,6 +55,31 @@ func (p place) replaced(clients []client, old, now []string) {
 			}
 		}
 	}
+}
+
+// waits gives how long the pods of a test waited in preStop, and shows those that did not end with 200.
+func (p place) waits() []time.Duration {
+	p.t.Helper()
+	var all []time.Duration
+	began := make(map[string]time.Time)
+	for _, node := range the.Nodes {
+		for _, e := range node.Trace.All() {
+			if e.Pod.Namespace != p.namespace {
+				continue
+			}
+			switch e.What {
+			case "preStop":
+				began[e.Pod.Name] = e.At
+			case "preStop done", "preStop failed":
+				all = append(all, e.At.Sub(began[e.Pod.Name]))
+				if !strings.HasPrefix(e.Detail, "200 ") {
+					p.t.Errorf("%s: %s: %s", e.Pod.Name, e.What, e.Detail)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func names(pods []v1.Pod) []string {

@@ -228,7 +228,7 @@ func (w *worker) start(ctx context.Context, c *container) {
 		w.do(func() { w.exited(c, run) })
 	})
 	if l := c.spec.Lifecycle; l != nil && l.PostStart != nil {
-		if err := w.target(c).hook(ctx, l.PostStart); err != nil {
+		if _, err := w.target(c).hook(ctx, l.PostStart); err != nil {
 			w.log.Warn("postStart failed", "container", c.spec.Name, "err", err)
 			p.signal(9)
 		}
