@@ -2,30 +2,10 @@ package e2e
 
 import (
 	"slices"
-	"strings"
-	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
-
-// Rolling updates, with clients that never retry and the barrier as preStop:
-// not one request fails, and the new pods are those that answer.
-func TestRollingUpdate(t *testing.T) {
-	for name, strategy := range map[string]string{"25%": rolling("25%", "25%"), "100%": rolling("100%", "100%")} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, "rolling")
-			b := inMesh("echo", 4, strategy)
-			p.deploy(b)
-			clients := p.bothClients("echo")
-			old := names(p.pods("echo"))
-			b.Version = "2"
-			p.deploy(b)
-			p.replaced(clients, old, names(p.pods("echo")))
-			t.Log("waited for the barrier:", p.waits())
-		})
-	}
-}
 
 // bothClients starts a client behind our data plane and one behind Envoy, and waits until all is answered.
 func (p place) bothClients(service string) []client {
@@ -55,31 +35,6 @@ func (p place) replaced(clients []client, old, now []string) {
 			}
 		}
 	}
-}
-
-// waits gives how long the pods of a test waited in preStop, and shows those that did not end with 200.
-func (p place) waits() []time.Duration {
-	p.t.Helper()
-	var all []time.Duration
-	began := make(map[string]time.Time)
-	for _, node := range the.Nodes {
-		for _, e := range node.Trace.All() {
-			if e.Pod.Namespace != p.namespace {
-				continue
-			}
-			switch e.What {
-			case "preStop":
-				began[e.Pod.Name] = e.At
-			case "preStop done", "preStop failed":
-				all = append(all, e.At.Sub(began[e.Pod.Name]))
-				if !strings.HasPrefix(e.Detail, "200 ") {
-					p.t.Errorf("%s: %s: %s", e.Pod.Name, e.What, e.Detail)
-				}
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 func names(pods []v1.Pod) []string {
