@@ -118,7 +118,7 @@ func (c client) askFor(ctx context.Context, authority string) (status int, who s
 func (m *mesh) answers(authority string, names ...string) {
 	m.t.Helper()
 	for _, c := range m.clients {
-		rig.Until(m.t, time.Minute, fmt.Sprintf("%s of %s answered by %v only", authority, c.pod.Name, names), func(ctx context.Context) (bool, any) {
+		rig.Until(m.t, startTime, fmt.Sprintf("%s of %s answered by %v only", authority, c.pod.Name, names), func(ctx context.Context) (bool, any) {
 			seen := make(map[string]bool)
 			for range max(20, 8*len(names)) {
 				status, who, err := c.askFor(ctx, authority)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -30,6 +31,8 @@ type worker struct {
 	dir string
 	// v4 and v6 are its addresses, given back at its end.
 	v4, v6 netip.Addr
+	// latest is the pod as it was seen last.
+	latest atomic.Pointer[v1.Pod]
 	// events are functions for run's goroutine.
 	events chan func()
 	// done is closed when the worker is.

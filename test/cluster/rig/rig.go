@@ -37,7 +37,8 @@ type Config struct {
 	Programs build.Programs
 	// Images stand for more container images, by the last part of their names without the tag.
 	Images map[string]kubelet.Image
-	// NodeGrace and EvictAfter are as in cluster.Config (6 s and 2 s).
+	// NodeGrace and EvictAfter are as in cluster.Config (20 s and 2 s): on a loaded machine a node
+	// that is alive may be late.
 	NodeGrace, EvictAfter time.Duration
 	// BackOff is the pause before a container's second restart (1 s).
 	BackOff time.Duration
@@ -120,7 +121,7 @@ func (c *Config) complete() error {
 		return errors.New("rig: the programs have not been built: TestMain must call Main")
 	}
 	if c.NodeGrace == 0 {
-		c.NodeGrace = 6 * time.Second
+		c.NodeGrace = 20 * time.Second
 	}
 	if c.EvictAfter == 0 {
 		c.EvictAfter = 2 * time.Second
@@ -154,7 +155,7 @@ func (r *Rig) node(c Config, number int) (*kubelet.Kubelet, error) {
 		Name: name, Number: number, Address: address, Zone: "zone-" + string("abc"[(number-1)%3]), Region: "region-1",
 		API: api, Network: r.Network, DNS: sandbox.DNSService, Dir: dir,
 		Enter: filepath.Join(c.Programs.Own, "enter"), Image: c.image,
-		BackOff: c.BackOff, Beat: c.NodeGrace / 4, Logger: log,
+		BackOff: c.BackOff, Beat: c.NodeGrace / 10, Logger: log,
 	})
 }
 
