@@ -128,6 +128,8 @@ func (f *Facts) presenceHeld(h *Held, current Presence) Presence {
 	switch {
 	case h.Stage == ack.Held:
 		return current
+	case h.Unknown:
+		return Unknown
 	case h.Held == "":
 		return Absent
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,10 @@ func TestEndpointInTheFormHeld(t *testing.T) {
 		{"before two changes", facts(ack.NotSent, 10, entry(10, "", ""), entry(15, "HEALTHY", "DRAINING"), entry(20, "DRAINING", "")), "HEALTHY"},
 		{"something else changed", facts(ack.NotSent, 15, entry(15, "DRAINING", ""), entry(20, "", "")), Absent},
 		{"nothing acknowledged", facts(ack.Unanswered, 0, entry(20, "HEALTHY", "")), Absent},
+		{"of a client that came back", with(facts(ack.Unanswered, 0, entry(20, "HEALTHY", "")), func(f *Facts) {
+			f.Held = slices.Clone(f.Held)
+			f.Held[0].Unknown = true
+		}), Unknown},
 		{"a form that nobody knows", facts(ack.Unanswered, 7, entry(20, "HEALTHY", "")), Unknown},
 		{"by what it was sent", with(facts(ack.Unanswered, 12, entry(20, "HEALTHY", "")), func(f *Facts) {
 			f.Deliveries = []ack.Delivery{delivery(12, 12, 13, false)}
