@@ -42,6 +42,8 @@ type record struct {
 	past []ack.Event
 	// sent are the deliveries of streams that have ended; nil for none.
 	sent *ack.Deliveries
+	// lost are streams whose place none has taken, oldest first.
+	lost []*lost
 }
 
 func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
@@ -63,6 +65,7 @@ func (r *register) add(sn *session, limit int) error {
 	}
 	rec.sessions = append(rec.sessions, sn)
 	rec.opened++
+	rec.found(sn)
 	return nil
 }
 
@@ -104,8 +107,9 @@ func (r *register) note(id mesh.NodeID, at time.Time, reason string) {
 	}
 }
 
-// remove is called by the session's owner with its last report.
-func (r *register) remove(sn *session, last ack.Node, reset bool) {
+// remove is called by the session's owner with its last report. gone is nil for
+// a stream that its client is not waiting for.
+func (r *register) remove(sn *session, last ack.Node, reset bool, gone *lost) {
 	now := time.Now()
 	last.State, last.Reason, last.Streams, last.DisconnectedAt = ack.Disconnected, "no stream since "+now.Format(time.TimeOnly), 0, &now
 	r.mu.Lock()
@@ -114,6 +118,7 @@ func (r *register) remove(sn *session, last ack.Node, reset bool) {
 	rec.sessions = slices.DeleteFunc(rec.sessions, func(s *session) bool { return s == sn })
 	rec.past = newest(append(rec.past, last.History...))
 	rec.keep(&sn.deliveries)
+	rec.lose(gone)
 	last.History = nil
 	rec.last = last
 	if reset {
@@ -228,11 +233,9 @@ func (r *register) each(ctx context.Context, id mesh.NodeID, f func(*session)) e
 
 // nodes gives the audit's nodes, sorted by id.
 func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error) {
-	parts := make(map[mesh.NodeID][]ack.Node)
-	err := r.each(ctx, id, func(sn *session) {
-		parts[sn.node.ID] = append(parts[sn.node.ID], sn.report(time.Now()))
-	})
-	out := make([]ack.Node, 0, len(parts))
+	reports := make(map[*session]ack.Node)
+	err := r.each(ctx, id, func(sn *session) { reports[sn] = sn.report(time.Now()) })
+	out := make([]ack.Node, 0, len(reports))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire(time.Now())
@@ -240,14 +243,23 @@ func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error
 		if id != "" && id != nodeID {
 			continue
 		}
+		// Streams that ended since they were asked are in what the record has of the past.
+		var p []ack.Node
+		for _, sn := range rec.sessions {
+			if report, ok := reports[sn]; ok {
+				p = append(p, report)
+			}
+		}
 		var n ack.Node
-		if p := parts[nodeID]; len(p) > 0 {
+		switch {
+		case len(p) > 0:
 			slices.SortFunc(p, func(a, b ack.Node) int { return a.ConnectedAt.Compare(b.ConnectedAt) })
 			n = ack.Merge(p)
-		} else if len(rec.sessions) == 0 {
+			rec.missing(&n, time.Now())
+		case rec.last.DisconnectedAt == nil || err != nil && len(rec.sessions) > 0:
+			continue // it came later, or its owner did not answer in time
+		default: // where it has a stream, that was opened since
 			n = rec.last
-		} else {
-			continue // its owner did not answer in time
 		}
 		n.Resets = rec.resets
 		n.History = newest(append(slices.Clone(rec.past), n.History...))
