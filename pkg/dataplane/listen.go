@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -46,8 +47,8 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 		return nil
 	}
 	p.inbound = endpoints.New(endpoints.Config{
-		Reporter: proxy.Quiet{}, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected,
-		Pulse: &p.pulse, Logger: p.log,
+		Reporter: proxy.Quiet{}, FailFast: cmp.Or(p.cfg.FailFastInbound, endpoints.InboundFailFast), Drain: p.cfg.DrainTime,
+		Ejected: shared.Metrics.Ejected, Pulse: &p.pulse, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)

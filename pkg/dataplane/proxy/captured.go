@@ -32,6 +32,8 @@ const (
 // going, this very host; others go to the cluster that their destination names.
 type Captured struct {
 	Config
+	// Inbound: the connections are for applications on this host, and Discovery is an *Inbound.
+	Inbound bool
 	// Opaque ports are relayed without a look at the bytes; Skip ports also without the control plane.
 	Opaque, Skip map[uint16]bool
 	// RefuseUnknown refuses destinations that the control plane does not know;

@@ -29,11 +29,9 @@ type Config struct {
 	Discovery Discovery
 	Endpoints *endpoints.Set
 	Names     Names
-	// Inbound traffic is for the application behind the proxy; its requests wait less long for it.
-	Inbound bool
-	Metrics *Metrics
-	Tracker *Tracker
-	Logger  hclog.Logger
+	Metrics   *Metrics
+	Tracker   *Tracker
+	Logger    hclog.Logger
 	// AccessLog may be nil.
 	AccessLog *AccessLog
 	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.

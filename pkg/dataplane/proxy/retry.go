@@ -78,7 +78,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, *endpoints.Lease, 
 // acquire leases an endpoint that the request has not been to.
 func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 	for {
-		lease, err := a.cluster.Acquire(ctx, endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Inbound: a.Inbound, Cancel: a.cancel})
+		lease, err := a.cluster.Acquire(ctx, endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel})
 		switch {
 		case err == nil:
 			a.tried = append(a.tried, lease.Key)
