@@ -24,6 +24,8 @@ type Tracker struct {
 	// waitingSince is when the first response was sent since the node's last
 	// answer; zero when none waits.
 	waitingSince time.Time
+	// muteSince is the same, whatever the node has asked meanwhile; valid while flight is set.
+	muteSince time.Time
 	// refusedHeld: the last answer refused a response that had nothing new.
 	refusedHeld bool
 	// unproven: until its first ACK the node may hold things that nobody here knows of.
