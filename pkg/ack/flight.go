@@ -96,6 +96,9 @@ func (t *Tracker) giveUp() {
 // Sent records a response, which may carry nothing (a probe). Names that are no
 // exceptions may be among those carried; they stay held.
 func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
+	if t.flight == nil {
+		t.muteSince = at
+	}
 	t.giveUp()
 	t.urgent, t.retryTurn, t.sentAt = false, false, at
 	if t.waitingSince.IsZero() {

@@ -118,10 +118,10 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 // of the stream is being confirmed. Who asks again gets time anew for the answer (Hurry),
 // but not for ever: a client that only asks confirms nothing.
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
-	mute := !now.Before(s.MuteAt())
+	mute := s.Policy.ProbeInterval + s.Policy.AckTimeout + s.Policy.Patience()
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || !mute && now.Sub(tr.waiting()) < s.Policy.Patience() {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() && now.Sub(tr.muteSince) < mute {
 			continue
 		}
 		if s.Policy.Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {
@@ -130,12 +130,6 @@ func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
 		return t, true
 	}
 	return "", false
-}
-
-// MuteAt is when the stream is ended if the client answers nothing until then, while
-// it has something to answer.
-func (s *Stream) MuteAt() time.Time {
-	return s.quietSince().Add(s.Policy.ProbeInterval + s.Policy.AckTimeout + s.Policy.Patience())
 }
 
 // State gives how a type stands at now, without the resources that are behind.

@@ -58,7 +58,7 @@ func (rec *record) lose(l *lost) {
 		return
 	}
 	for _, sn := range rec.sessions {
-		if sn.kind() == l.kind && !sn.replaces && sn.connected.After(l.heard) {
+		if sn.kind() == l.kind && !sn.replaces && !sn.connected.Before(l.heard) {
 			sn.replaces = true
 			return
 		}
@@ -78,10 +78,14 @@ func (rec *record) found(sn *session) {
 
 // missing adds to a node that has streams what it lost and was not found again: what
 // it has on the others may be fresh, but not all that it has is known. It may have
-// gone on at another replica, so that is no more than disconnected. Guarded by register.mu.
+// gone on at another replica, so that is no more than disconnected. What ended after
+// now, when the streams were asked, does not count. Guarded by register.mu.
 func (rec *record) missing(n *ack.Node, now time.Time) {
 	rec.lost = slices.DeleteFunc(rec.lost, func(l *lost) bool { return now.Sub(l.at) > keepDisconnected })
 	for _, l := range rec.lost {
+		if !l.at.Before(now) {
+			continue // it was there to be asked, or has answered
+		}
 		reason := "stream lost " + now.Sub(l.at).Round(100*time.Millisecond).String() + " ago (" + l.why + "), and none took its place here"
 		for _, t := range l.types {
 			t.State, t.Reason, t.StaleForSeconds = ack.Disconnected, reason, 0

@@ -24,6 +24,7 @@ func TestLostStreamOfANodeWithOthers(t *testing.T) {
 		healthy := xdstest.Open(t, r.dial(nil), xdstest.Delta, node)
 		healthy.Subscribe(mesh.TypeCluster, "A")
 		healthy.ExpectAcked("cds +A@v1")
+		time.Sleep(time.Millisecond) // bubble time
 		lost := xdstest.Open(t, conn, xdstest.Delta, node)
 		lost.Subscribe(mesh.TypeEndpoint, "A")
 		lost.ExpectAcked("eds +A@v1")
@@ -78,6 +79,7 @@ func TestLostStreamIsForgotten(t *testing.T) {
 		r := newRig(t, nil)
 		conn, swallows := r.swallowing()
 		healthy := r.acknowledged(r.dial(nil), "n")
+		time.Sleep(time.Millisecond) // bubble time
 		r.acknowledged(conn, "n")
 		synctest.Wait()
 		swallows.Store(true)

@@ -231,11 +231,31 @@ func (r *register) each(ctx context.Context, id mesh.NodeID, f func(*session)) e
 	return nil
 }
 
+// withoutPast takes the history out of the reports of streams that ended since they were
+// asked: the record has it. Guarded by register.mu.
+func (rec *record) withoutPast(reports []ack.Node, places map[*session]int) {
+	open := make(map[int]bool)
+	for _, sn := range rec.sessions {
+		if i, ok := places[sn]; ok {
+			open[i] = true
+		}
+	}
+	for i := range reports {
+		if !open[i] {
+			reports[i].History = nil
+		}
+	}
+}
+
 // nodes gives the audit's nodes, sorted by id.
 func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error) {
-	reports := make(map[*session]ack.Node)
-	err := r.each(ctx, id, func(sn *session) { reports[sn] = sn.report(time.Now()) })
-	out := make([]ack.Node, 0, len(reports))
+	asked, parts := time.Now(), make(map[mesh.NodeID][]ack.Node)
+	reported := make(map[*session]int) // its place in parts
+	err := r.each(ctx, id, func(sn *session) {
+		reported[sn] = len(parts[sn.node.ID])
+		parts[sn.node.ID] = append(parts[sn.node.ID], sn.report(time.Now()))
+	})
+	out := make([]ack.Node, 0, len(parts))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire(time.Now())
@@ -243,19 +263,13 @@ func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error
 		if id != "" && id != nodeID {
 			continue
 		}
-		// Streams that ended since they were asked are in what the record has of the past.
-		var p []ack.Node
-		for _, sn := range rec.sessions {
-			if report, ok := reports[sn]; ok {
-				p = append(p, report)
-			}
-		}
 		var n ack.Node
-		switch {
+		switch p := parts[nodeID]; {
 		case len(p) > 0:
+			rec.withoutPast(p, reported)
 			slices.SortFunc(p, func(a, b ack.Node) int { return a.ConnectedAt.Compare(b.ConnectedAt) })
 			n = ack.Merge(p)
-			rec.missing(&n, time.Now())
+			rec.missing(&n, asked)
 		case rec.last.DisconnectedAt == nil || err != nil && len(rec.sessions) > 0:
 			continue // it came later, or its owner did not answer in time
 		default: // where it has a stream, that was opened since

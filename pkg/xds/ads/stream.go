@@ -280,7 +280,7 @@ func (s *Stream) Deadline(now time.Time) time.Time {
 	}
 	for t := range s.types {
 		if since, _, ok := s.acks.Type(t).InFlight(); ok {
-			next = earlier(next, earlier(since.Add(s.cfg.Policy.Patience()), s.acks.MuteAt()))
+			next = earlier(next, since.Add(s.cfg.Policy.Patience()))
 		}
 	}
 	// A withheld ACK, or a probe that cannot be sent now, is looked at again later.
