@@ -28,7 +28,7 @@ func look(t *testing.T, url string, args ...string) (code int, stdout, stderr st
 func TestShipped(t *testing.T) {
 	_, url := newFake(t)
 	code, stdout, stderr := look(t, url)
-	if code != ExitOK || stderr != "" || !strings.HasSuffix(stdout, "\n0 missing, 0 warnings\n") {
+	if code != exitOK || stderr != "" || !strings.HasSuffix(stdout, "\n0 missing, 0 warnings\n") {
 		t.Errorf("code %d, stderr %q\n%s", code, stderr, stdout)
 	}
 	for _, want := range []string{
@@ -160,7 +160,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	if code != ExitMissing || report.Version != "v1.37.0" || report.Missing != 2 || report.Warnings != 0 {
+	if code != exitMissing || report.Version != "v1.37.0" || report.Missing != 2 || report.Warnings != 0 {
 		t.Errorf("code %d, %+v", code, report)
 	}
 	for _, finding := range report.Findings {
@@ -177,13 +177,13 @@ func TestCannotAsk(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for url, want := range map[string]string{other.URL: "no API server's answer", gone.URL: "connection refused to 127.0.0.1:"} {
-		if code, stdout, stderr := look(t, url); code != ExitUnknown || stdout != "" || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := look(t, url); code != exitUnknown || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 		}
 	}
 	_, url := newFake(t)
 	for _, args := range [][]string{{"-o", "yaml"}, {"more"}, {"--timeout", "0s"}, {"--context", "none"}} {
-		if code, _, stderr := look(t, url, args...); code != ExitUnknown || stderr == "" {
+		if code, _, stderr := look(t, url, args...); code != exitUnknown || stderr == "" {
 			t.Errorf("%q: code %d, stderr %q", args, code, stderr)
 		}
 	}
