@@ -71,7 +71,7 @@ func TestFindings(t *testing.T) {
 		{"right of ours", func(f *fake) { f.denied[" watch services"] = true }, 1, "missing rights this user cannot watch services", "Bind the ClusterRole"},
 		{
 			"right of the service account", func(f *fake) { f.denied[account+" list endpointslices"] = true }, 1,
-			"missing rights " + account + " cannot list endpointslices.discovery.k8s.io", "kubectl apply -k configs/kubernetes/control-plane",
+			"missing rights " + account + " cannot list endpointslices.discovery.k8s.io", "kubectl apply -k",
 		},
 		{"right that is not required", func(f *fake) { f.denied["watch nodes"] = true }, 0, "warning rights this user cannot watch nodes", "Bind"},
 		{
@@ -106,11 +106,11 @@ func TestFindings(t *testing.T) {
 		},
 		{"no policy", func(f *fake) {
 			f.remove("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "", "freshmesh-injection")
-		}, 0, "warning inject MutatingAdmissionPolicy freshmesh-injection does not exist", "configs/kubernetes/injection"},
-		{"no ConfigMap", func(f *fake) { f.remove("v1", "configmaps", "freshmesh", "injection") }, 1, "missing inject ConfigMap injection does not exist", "configs/kubernetes/injection"},
+		}, 0, "warning inject MutatingAdmissionPolicy freshmesh-injection does not exist", "kubectl apply -k"},
+		{"no ConfigMap", func(f *fake) { f.remove("v1", "configmaps", "freshmesh", "injection") }, 1, "missing inject ConfigMap injection does not exist", "kubectl apply -k"},
 		{"wrong ConfigMap", func(f *fake) {
 			f.put("v1", "configmaps", "freshmesh", "injection", func(o map[string]any) { delete(o["data"].(map[string]any), "image") })
-		}, 1, "missing inject ConfigMap injection: data.image: missing", "configs/kubernetes/injection"},
+		}, 1, "missing inject ConfigMap injection: data.image: missing", "kubectl apply -k"},
 		{"address of one replica", func(f *fake) {
 			f.put("v1", "configmaps", "freshmesh", "injection", func(o map[string]any) { o["data"].(map[string]any)["xds-address"] = "xds-server.freshmesh.svc:18000" })
 		}, 0, "warning inject ConfigMap injection: xds-address xds-server.freshmesh.svc:18000 is not of", "headless"},
