@@ -109,6 +109,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+func dial(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c.(*net.TCPConn)
+}
+
 func TestServesWhatTheControlPlaneSays(t *testing.T) {
 	control, addr := newControl(t)
 	a, _ := backend(t, "a")

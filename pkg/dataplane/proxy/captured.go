@@ -60,7 +60,7 @@ func (c *Captured) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h := &HTTP{Config: c.Config}
-	logger, own := h.stdLog(), portOf(l.Addr())
+	logger, own := h.stdLog(), capture.AddrPort(l.Addr()).Port()
 	take := func(a arrival) { h.take(a, logger) }
 	return c.accept(ctx, l, func(conn net.Conn) {
 		wg.Go(func() { c.serve(ctx, conn, own, take) })
@@ -115,7 +115,7 @@ const refusedTime = time.Second
 // open looks how a connection begins, and makes the one to the upstream where
 // bytes are to be relayed.
 func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, cancel context.CancelCauseFunc, p *passage) (opening, error) {
-	from := addrPortOf(client.RemoteAddr())
+	from := capture.AddrPort(client.RemoteAddr())
 	dial := func() (*link, error) { return c.dialTarget(ctx, to, from, cancel, p) }
 	if to.refused != nil {
 		// A client that speaks HTTP is told why.
@@ -175,9 +175,7 @@ func (c *Captured) forProtocol(ctx context.Context, to *route, p detect.Protocol
 	}
 	next := *to
 	next.name = inboundName(to.original, true)
-	if next.cluster, next.refused = c.resolve(ctx, next.name); next.refused != nil {
-		next.cluster = nil
-	}
+	next.cluster, next.refused = c.resolve(ctx, next.name)
 	return &next
 }
 
@@ -228,14 +226,3 @@ func (c *Captured) lookUp(ctx context.Context, to *route) {
 		to.label, to.refused = unknownCluster, err
 	}
 }
-
-func addrPortOf(a net.Addr) netip.AddrPort {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	p := tcp.AddrPort()
-	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
-}
-
-func portOf(a net.Addr) uint16 { return addrPortOf(a).Port() }

@@ -297,7 +297,7 @@ func (x *exchange) finish() {
 	if reason == "" {
 		reason = upstream.None
 	}
-	x.Limits.count(reason)
+	x.Limits.ended(reason)
 	took := time.Since(x.began)
 	x.Metrics.ended(x.label, max(x.status, 100), reason, took)
 	if x.AccessLog != nil {

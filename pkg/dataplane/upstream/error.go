@@ -144,16 +144,21 @@ const cancelMargin = 50 * time.Millisecond
 // export and that it returns only for streams which the peer has not processed
 // (RFC 9113 section 6.8) or which were never opened.
 var notSent = []string{
-	"http2: Transport received Server's graceful shutdown GOAWAY",
-	"http2: client conn not usable",
+	goAwayText,
+	notUsableText,
 	"http2: client conn is closed",
 	"http2: client conn could not be established",
 }
 
+const (
+	goAwayText    = "http2: Transport received Server's graceful shutdown GOAWAY"
+	notUsableText = "http2: client conn not usable"
+)
+
 // isGoAway tells whether the connection took no further stream, by a GOAWAY or
-// because the client gave it up: the first two of notSent.
+// because the client gave it up.
 func isGoAway(err error) bool {
-	return strings.Contains(err.Error(), notSent[0]) || strings.Contains(err.Error(), notSent[1])
+	return strings.Contains(err.Error(), goAwayText) || strings.Contains(err.Error(), notUsableText)
 }
 
 // Shed tells whether the endpoint refused this one stream (REFUSED_STREAM): it
