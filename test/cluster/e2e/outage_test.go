@@ -205,6 +205,7 @@ func TestSlowAPI(t *testing.T) {
 	service("before")
 	t.Run("TwoSecondsACall", func(t *testing.T) {
 		proxy.Set(func(f *apiproxy.Faults) { f.Delay = 2 * time.Second })
+		proxy.Cut()
 		service("slowly")
 		proxy.Set(func(f *apiproxy.Faults) { f.Delay = 0 })
 		say(t, at, true, "")
