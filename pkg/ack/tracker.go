@@ -251,11 +251,10 @@ func (t *Tracker) Drop(name mesh.Name) {
 	if !ok {
 		return
 	}
-	if f := t.flight; f != nil && e.nonce == f.nonce {
-		if f.dropped == nil {
-			f.dropped = make(map[mesh.Name]struct{})
+	if f := t.flight; f != nil {
+		if _, overtaken := f.overtook[name]; overtaken || e.nonce == f.nonce {
+			f.drops(name)
 		}
-		f.dropped[name] = struct{}{}
 	}
 	t.clear(name, e)
 }
