@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
@@ -64,8 +63,7 @@ func (p *Proxy) capture(name, address string, c proxy.Captured) error {
 		return openError(address, name, err)
 	}
 	p.own = append(p.own, l.Addr())
-	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), &c})
-	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
+	p.take(name, "http", l, &c)
 	return nil
 }
 
