@@ -28,7 +28,8 @@ type Error struct {
 	Unanswered bool
 	// Reused is true when an HTTP/1.1 connection broke that had carried a
 	// request before, and no byte came for this one: then its server most
-	// likely took it to be idle and closed it (RFC 9112 section 9.3.1).
+	// likely took it to be idle and closed it (RFC 9112 section 9.3.1). It is no
+	// proof: a server that died at its work looks the same.
 	Reused bool
 	Err    error
 }
