@@ -23,6 +23,18 @@ func readProxyHeader(c *net.TCPConn, socket proxyproto.Header) (proxyproto.Heade
 	return h, nil
 }
 
+// ends are those of the client's connection, as a PROXY header says them; none where Serve did not accept it.
+func (x *exchange) ends() proxyproto.Header {
+	if x.conn == nil {
+		return proxyproto.Header{}
+	}
+	h := proxyproto.Header{Source: addrPortOf(x.conn.RemoteAddr()), Destination: addrPortOf(x.conn.LocalAddr())}
+	if x.conn.to != nil {
+		h.Destination = x.conn.to.original
+	}
+	return h
+}
+
 // announce writes a PROXY header to an upstream whose cluster asks for it.
 func announce(cluster *endpoints.Cluster, raw *upstream.Raw, from proxyproto.Header) error {
 	if !cluster.Config().ProxyHeader {
