@@ -125,6 +125,12 @@ func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, can
 	if !to.opaque {
 		o, err = sniff(client, c.tcpIdle(), dial)
 	}
+	if err != nil && upstream.ReasonOf(err) != upstream.ClientGone && !to.opaque {
+		// Nobody could be dialled for a silent client. Its request, if one comes, is told why.
+		if late, gone := sniff(client, refusedTime, nil); gone == nil && c.asHTTP(to, late.protocol) {
+			return late, nil
+		}
+	}
 	if err == nil && o.up == nil && !c.asHTTP(to, o.protocol) {
 		o.up, err = dial()
 	}

@@ -58,7 +58,8 @@ func (l *Limits) ended(r upstream.Reason) {
 		return
 	}
 	switch r { //nolint:exhaustive // the limits
-	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout:
+	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout,
+		upstream.ConnectionLimit:
 		l.Count(r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -21,6 +22,18 @@ func readProxyHeader(c *net.TCPConn, socket proxyproto.Header) (proxyproto.Heade
 		return socket, err
 	}
 	return h, nil
+}
+
+// ends are those of the client's connection, as a PROXY header says them; none where Serve did not accept it.
+func (x *exchange) ends() proxyproto.Header {
+	if x.conn == nil {
+		return proxyproto.Header{}
+	}
+	h := proxyproto.Header{Source: capture.AddrPort(x.conn.RemoteAddr()), Destination: capture.AddrPort(x.conn.LocalAddr())}
+	if x.conn.to != nil {
+		h.Destination = x.conn.to.original
+	}
+	return h
 }
 
 // announce writes a PROXY header to an upstream whose cluster asks for it.

@@ -132,7 +132,10 @@ func (x *exchange) outgoing(ctx context.Context, to mesh.EndpointKey) *http.Requ
 		out.Body = x.body.next()
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		x.interim.pass(x.w, code, http.Header(h))
+		// HTTP/1.0 does not know them (RFC 9110 section 15.2).
+		if x.r.ProtoAtLeast(1, 1) {
+			x.interim.pass(x.w, code, http.Header(h))
+		}
 		return nil
 	}}
 	return out.WithContext(httptrace.WithClientTrace(ctx, trace))

@@ -140,8 +140,8 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 			return nil, e
 		}
 		return a.acquire(ctx)
-	case e.Unsent || e.Reused:
-		// Nothing has worked on it: not a matter of policy.
+	case e.Unsent || e.Reused && idempotent(a.r.Method):
+		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
 			return nil, e
 		}

@@ -190,6 +190,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	defer func() { _ = raw.Close() }()
 	defer x.Tracker.hold(raw)()
 	defer x.guard(raw)()
+	if err := announce(x.cluster, raw, x.ends()); err != nil {
+		return err
+	}
 	x.status = http.StatusOK
 	if x.r.ProtoMajor >= 2 {
 		x.w.WriteHeader(http.StatusOK)
