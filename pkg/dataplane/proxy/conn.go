@@ -103,8 +103,7 @@ func (c *conn) limitAge(maxAge, grace time.Duration) {
 	if maxAge <= 0 {
 		return
 	}
-	age := time.Duration(float64(maxAge) * (0.9 + 0.2*rand.Float64()))
-	c.after(age, func() {
+	c.after(about(maxAge), func() {
 		c.leave()
 		c.after(grace, func() {
 			c.cut(&upstream.Error{Reason: upstream.ConnectionAge, Err: errors.New("the connection has reached its greatest age, and the grace is over")})
@@ -112,6 +111,11 @@ func (c *conn) limitAge(maxAge, grace time.Duration) {
 			c.after(settle, func() { _ = c.Close() })
 		})
 	})
+}
+
+// about gives d, or up to a tenth less or more.
+func about(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
 }
 
 // turn makes the connection leave after d; false when it has ended.
