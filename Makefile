@@ -60,17 +60,24 @@ FUZZED := ./pkg/xds/ads:FuzzTranscript \
 	./pkg/dataplane/http2:FuzzServer ./pkg/dataplane/http2:FuzzClient ./pkg/dataplane/http2/header:FuzzTranslate
 
 # Packages first: what is wrong there explains what fails above them. A failure in
-# one part does not keep the others from being run.
+# one part does not keep the others from being run. Allocations are counted
+# without the race detector, which makes some of its own.
 test: ## run every test, with the race detector where there is a C compiler
 	@$(if $(RACE),:,echo "no C compiler: testing without the race detector")
 	@status=0; \
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
+	$(if $(RACE),echo "go test -run Alloc ./pkg/dataplane/..."; $(GO) test -run Alloc ./pkg/dataplane/http1/... ./pkg/dataplane/http2 || status=1;) \
 	for fuzzed in $(FUZZED); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
 		echo "go test -fuzz $$target $$package"; \
 		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
-	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; (cd $$module && $(GO) test -timeout 40m ./...) || status=1; done; \
+	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; \
+		(cd $$module && $(GO) test -timeout 40m $$($(GO) list ./... | grep -v /e2e$$)) || status=1; done; \
 	exit $$status
+
+.PHONY: e2e
+e2e: ## the mesh on a real Kubernetes; no part of `make test` before it is known to keep to its time
+	cd test/cluster && $(GO) test ./e2e -count 1 -timeout 60m -v
 
 cluster: ## start a real Kubernetes control plane and nodes for a developer, until Ctrl-C (RUN="sh" for a shell in there)
 	@cd test/cluster && $(GO) run ./start $(RUN)

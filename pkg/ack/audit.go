@@ -173,8 +173,8 @@ type TypeState struct {
 // BehindResource is a resource that the node does not hold in its current form.
 type BehindResource struct {
 	Name string `json:"name"`
-	// Held is "" when the node holds none, and "unknown" when it may or may not
-	// hold the current form; Current is "" when the resource is gone.
+	// Held is "" when the node has acknowledged none on this stream and told of none
+	// from before, and "unknown" when it may or may not hold the current form; Current is "" when the resource is gone.
 	Held    mesh.Version `json:"held"`
 	Current mesh.Version `json:"current"`
 	// Versions is how many versions were published since the one held, the current

@@ -37,7 +37,7 @@
 // nothing stores it. Of the states that apply the first of this order counts, of a
 // type, of a stream over its types, and of a node over its streams (States, Judge, Merge):
 //
-//	disconnected   the node has no stream; kept for 10 min
+//	disconnected   the node has no stream, or lost one of several (package xds); kept for 10 min
 //	rejected       a version that is current was refused, or the last answer refused what was held
 //	stale          behind for longer than AckTimeout, but for what Withholds allows; or the
 //	               stream unconfirmed for longer than ProbeInterval + AckTimeout

@@ -13,12 +13,41 @@ type flight struct {
 	news    bool
 	at      time.Time
 	carried []Carried
-	// dropped are those carried that were dropped while they waited; nil for none.
+	// overtook are the names that responses carried which it overtook, and it does not: they
+	// are on their way as well. nil for none.
+	overtook map[mesh.Name]struct{}
+	// dropped are those on their way that were dropped while they waited; nil for none.
 	dropped map[mesh.Name]struct{}
 }
 
-// Abandoned tells whether the response in flight carries the name, and it was
-// dropped since.
+// follow takes over what is on its way from the response before, which nobody waits for any more.
+func (f *flight) follow(before *flight) {
+	if before == nil {
+		return
+	}
+	f.overtook, f.dropped = before.overtook, before.dropped
+	for _, c := range before.carried {
+		if f.overtook == nil {
+			f.overtook = make(map[mesh.Name]struct{})
+		}
+		f.overtook[c.Name] = struct{}{}
+	}
+	for _, c := range f.carried {
+		delete(f.overtook, c.Name)
+		delete(f.dropped, c.Name)
+	}
+}
+
+// drops notes that a name of which a response may be on its way was dropped.
+func (f *flight) drops(name mesh.Name) {
+	if f.dropped == nil {
+		f.dropped = make(map[mesh.Name]struct{})
+	}
+	f.dropped[name] = struct{}{}
+}
+
+// Abandoned tells whether the response in flight, or one that it overtook, carries
+// the name, and it was dropped since.
 func (t *Tracker) Abandoned(name mesh.Name) bool {
 	if t.flight == nil {
 		return false
@@ -27,8 +56,8 @@ func (t *Tracker) Abandoned(name mesh.Name) bool {
 	return ok
 }
 
-// Forgotten gives the names that the response in flight carries and that are no
-// exceptions any more: the client may come to hold what nobody follows.
+// Forgotten gives the names that the response in flight, or one that it overtook,
+// carries and that are no exceptions any more: the client may come to hold what nobody follows.
 func (t *Tracker) Forgotten() []mesh.Name {
 	if t.flight == nil {
 		return nil
@@ -37,6 +66,11 @@ func (t *Tracker) Forgotten() []mesh.Name {
 	for _, c := range t.flight.carried {
 		if !t.Lacks(c.Name) {
 			out = append(out, c.Name)
+		}
+	}
+	for name := range t.flight.overtook {
+		if !t.Lacks(name) {
+			out = append(out, name)
 		}
 	}
 	return out
@@ -96,12 +130,17 @@ func (t *Tracker) giveUp() {
 // Sent records a response, which may carry nothing (a probe). Names that are no
 // exceptions may be among those carried; they stay held.
 func (t *Tracker) Sent(nonce uint64, at time.Time, carried []Carried) {
+	if t.flight == nil {
+		t.muteSince = at
+	}
+	before := t.flight
 	t.giveUp()
 	t.urgent, t.retryTurn, t.sentAt = false, false, at
 	if t.waitingSince.IsZero() {
 		t.waitingSince = at
 	}
 	t.flight = &flight{nonce: nonce, at: at, carried: carried}
+	t.flight.follow(before)
 	for _, c := range carried {
 		if e, ok := t.exceptions[c.Name]; ok {
 			if e.phase == due {

@@ -36,6 +36,28 @@ func (n names) with(name mesh.Name) (names, bool) {
 	return slices.Insert(n, i, name), true
 }
 
+// withAll adds many, which may be in any order and there already, in one pass:
+// each by itself would move all that follow it.
+func (n names) withAll(more []mesh.Name) names {
+	if len(more) == 0 {
+		return n
+	}
+	all := slices.Concat(n, more)
+	slices.SortFunc(all, compareNames)
+	return slices.Compact(all)
+}
+
+// withoutAll is the opposite of withAll.
+func (n names) withoutAll(gone map[mesh.Name]struct{}) names {
+	if len(gone) == len(n) {
+		return nil
+	}
+	return slices.DeleteFunc(n, func(name mesh.Name) bool {
+		_, ok := gone[name]
+		return ok
+	})
+}
+
 func (n names) without(name mesh.Name) (names, bool) {
 	i, ok := n.find(name)
 	if !ok {

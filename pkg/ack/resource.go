@@ -26,6 +26,8 @@ type ResourceState struct {
 	Stage Stage
 	// Held is the version that the node acknowledged last; "" for none.
 	Held mesh.Version
+	// Unknown: it has acknowledged none on this stream, and what it holds from before is not known.
+	Unknown bool
 	// RefusedAt and Message are of the refusal, for the stage Refused.
 	RefusedAt time.Time
 	Message   string
@@ -37,15 +39,18 @@ func (s *Stream) Resource(t mesh.Type, name mesh.Name, cur Current) ResourceStat
 	e, lacks := tr.exceptions[name]
 	switch {
 	case !lacks && tr.unproven && tr.flight == nil:
-		return ResourceState{Stage: NotSent}
+		return ResourceState{Stage: NotSent, Unknown: true}
 	case !lacks && tr.unproven:
-		return ResourceState{Stage: Unanswered}
+		return ResourceState{Stage: Unanswered, Unknown: true}
 	case !lacks:
 		return ResourceState{Stage: Held, Held: now}
-	case e.phase == refused && e.want == now:
-		return ResourceState{Stage: Refused, Held: e.held, RefusedAt: tr.nack.at, Message: tr.nack.message}
-	case e.phase == sent && e.want == now:
-		return ResourceState{Stage: Unanswered, Held: e.held}
 	}
-	return ResourceState{Stage: NotSent, Held: e.held}
+	unknown := e.told && e.held == ""
+	switch {
+	case e.phase == refused && e.want == now:
+		return ResourceState{Stage: Refused, Held: e.held, Unknown: unknown, RefusedAt: tr.nack.at, Message: tr.nack.message}
+	case e.phase == sent && e.want == now:
+		return ResourceState{Stage: Unanswered, Held: e.held, Unknown: unknown}
+	}
+	return ResourceState{Stage: NotSent, Held: e.held, Unknown: unknown}
 }

@@ -115,11 +115,13 @@ func (s *Stream) confirmedSince(t mesh.Type, at time.Time) bool {
 
 // Overdue gives the first type whose response went unanswered for longer than
 // the policy's patience, or false. A withheld ACK is not overdue while another type
-// of the stream is being confirmed.
+// of the stream is being confirmed. Who asks again gets time anew for the answer (Hurry),
+// but not for ever: a client that only asks confirms nothing.
 func (s *Stream) Overdue(now time.Time) (mesh.Type, bool) {
+	mute := s.Policy.ProbeInterval + s.Policy.AckTimeout + s.Policy.Patience()
 	for _, t := range s.Types() {
 		tr := s.types[t]
-		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() {
+		if tr.flight == nil || now.Sub(tr.waiting()) < s.Policy.Patience() && now.Sub(tr.muteSince) < mute {
 			continue
 		}
 		if s.Policy.Withholds(t) && s.confirmedSince(t, now.Add(-s.Policy.ProbeInterval-s.Policy.AckTimeout)) {

@@ -24,6 +24,8 @@ type Tracker struct {
 	// waitingSince is when the first response was sent since the node's last
 	// answer; zero when none waits.
 	waitingSince time.Time
+	// muteSince is the same, whatever the node has asked meanwhile; valid while flight is set.
+	muteSince time.Time
 	// refusedHeld: the last answer refused a response that had nothing new.
 	refusedHeld bool
 	// unproven: until its first ACK the node may hold things that nobody here knows of.
@@ -130,6 +132,34 @@ func (t *Tracker) Add(name mesh.Name) (added bool) {
 	return added
 }
 
+// AddAll adds many names to those asked for, and gives those that were not there already.
+func (t *Tracker) AddAll(more []mesh.Name) (added []mesh.Name) {
+	seen := make(map[mesh.Name]struct{}, len(more))
+	for _, name := range more {
+		if _, again := seen[name]; !again && !t.names.has(name) {
+			added = append(added, name)
+		}
+		seen[name] = struct{}{}
+	}
+	t.names = t.names.withAll(added)
+	return added
+}
+
+// RemoveAll takes many names back, and gives those that were there.
+func (t *Tracker) RemoveAll(gone []mesh.Name) (removed []mesh.Name) {
+	drop := make(map[mesh.Name]struct{}, len(gone))
+	for _, name := range gone {
+		if _, again := drop[name]; !again && t.names.has(name) {
+			drop[name] = struct{}{}
+			removed = append(removed, name)
+		}
+	}
+	if len(removed) > 0 {
+		t.names = t.names.withoutAll(drop)
+	}
+	return removed
+}
+
 // Remove takes a name back; false when it was not there.
 func (t *Tracker) Remove(name mesh.Name) (removed bool) {
 	t.names, removed = t.names.without(name)
@@ -221,11 +251,10 @@ func (t *Tracker) Drop(name mesh.Name) {
 	if !ok {
 		return
 	}
-	if f := t.flight; f != nil && e.nonce == f.nonce {
-		if f.dropped == nil {
-			f.dropped = make(map[mesh.Name]struct{})
+	if f := t.flight; f != nil {
+		if _, overtaken := f.overtook[name]; overtaken || e.nonce == f.nonce {
+			f.drops(name)
 		}
-		f.dropped[name] = struct{}{}
 	}
 	t.clear(name, e)
 }

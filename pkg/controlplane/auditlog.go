@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -108,14 +107,30 @@ func (s *Server) logSynced(g mesh.Generation) {
 	s.cfg.AuditLog.Record(func() any { return syncedLine{now, s.xds.Instance(), "synced", g} })
 }
 
+// auditLogEnd is how long a file may take to have the last lines: a disk that hangs, or a pipe
+// that nobody reads, must not keep the server from its end.
+const auditLogEnd = 3 * time.Second
+
 // runAuditLog runs the audit log until the returned function is called, which
-// waits for it: what happens after the end of ctx is still to be written.
+// waits for it, up to auditLogEnd: what happens after the end of ctx is still to be written.
 func (s *Server) runAuditLog(ctx context.Context) (stop func()) {
 	if s.cfg.AuditLog == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.cfg.AuditLog.Run(ctx) }) // gives no error
-	return func() { cancel(); wg.Wait() }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.cfg.AuditLog.Run(ctx) // gives no error
+	}()
+	return func() {
+		cancel()
+		limit := time.NewTimer(auditLogEnd)
+		defer limit.Stop()
+		select {
+		case <-done:
+		case <-limit.C:
+			s.cfg.Logger.Warn("the audit log is left without its last lines: its file does not take them", "after", auditLogEnd)
+		}
+	}
 }

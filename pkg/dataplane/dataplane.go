@@ -58,9 +58,12 @@ type httpListener struct {
 
 type trafficListener struct {
 	listener net.Listener
-	relay    interface {
-		Serve(ctx context.Context, l net.Listener) error
-	}
+	relay    relay
+}
+
+// relay is a handler of package proxy.
+type relay interface {
+	Serve(ctx context.Context, l net.Listener) error
 }
 
 // New opens the listeners and makes everything ready to run. Its errors are
@@ -144,20 +147,15 @@ func (p *Proxy) listen(shared proxy.Config) error {
 	}
 	for _, l := range p.cfg.Listens {
 		p.discovery.Subscribe(l.Cluster)
-		if l.HTTP {
-			if err := p.listenHTTP(l.Cluster, l.Address, &proxy.HTTP{Config: shared, Bound: l.Cluster}); err != nil {
-				return err
-			}
-			continue
-		}
 		nl, err := open(l.Address, "listen")
 		if err != nil {
 			return err
 		}
-		p.traffic = append(p.traffic, &trafficListener{
-			limit.Listen(nl, p.limits.connections), &proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader},
-		})
-		p.listeners = append(p.listeners, admin.Listener{Name: l.Cluster, Address: nl.Addr().String(), Protocol: "tcp"})
+		if l.HTTP {
+			p.take(l.Cluster, "http", nl, &proxy.HTTP{Config: shared, Bound: l.Cluster})
+		} else {
+			p.take(l.Cluster, "tcp", nl, &proxy.TCP{Config: shared, Cluster: l.Cluster, ProxyHeader: l.ProxyHeader})
+		}
 	}
 	return p.listenAdmin()
 }
@@ -185,17 +183,10 @@ func openError(address, purpose string, err error) error {
 	return fmt.Errorf("%s address %s: %w", purpose, address, err)
 }
 
-func (p *Proxy) listenHTTP(name, address string, h *proxy.HTTP) error {
-	if address == "" {
-		return nil
-	}
-	l, err := open(address, "listen")
-	if err != nil {
-		return err
-	}
-	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), h})
-	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
-	return nil
+// take adds a listener of traffic.
+func (p *Proxy) take(name, protocol string, l net.Listener, r relay) {
+	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), r})
+	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: protocol})
 }
 
 func (p *Proxy) listenAdmin() error {
@@ -240,8 +231,8 @@ func (p *Proxy) Close() {
 	}
 }
 
-// Addresses gives where the proxy listens, by name: "outbound", "admin",
-// "health", and each cluster of Config.Listens. Useful with port 0.
+// Addresses gives where the proxy listens, by name: "outbound", "inbound",
+// "admin", "health", and each cluster of Config.Listens. Useful with port 0.
 func (p *Proxy) Addresses() map[string]string {
 	out := map[string]string{}
 	for _, l := range p.listeners {

@@ -109,6 +109,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+func dial(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c.(*net.TCPConn)
+}
+
 func TestServesWhatTheControlPlaneSays(t *testing.T) {
 	control, addr := newControl(t)
 	a, _ := backend(t, "a")
@@ -146,7 +157,7 @@ func TestAdmin(t *testing.T) {
 	control.set(echo, a)
 	r := start(t, addr)
 	r.get(echo)
-	r.stats("freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n")
+	r.counts("freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n")
 	for path, want := range map[string]string{
 		"/":                     "/clusters",
 		"/ready":                "LIVE",

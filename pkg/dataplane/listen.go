@@ -1,11 +1,11 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/admin"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/limit"
@@ -46,8 +46,8 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 		return nil
 	}
 	p.inbound = endpoints.New(endpoints.Config{
-		Reporter: proxy.Quiet{}, FailFastInbound: p.cfg.FailFastInbound, Drain: p.cfg.DrainTime, Ejected: shared.Metrics.Ejected,
-		Pulse: &p.pulse, Logger: p.log,
+		Reporter: proxy.Quiet{}, FailFast: cmp.Or(p.cfg.FailFastInbound, endpoints.InboundFailFast), Drain: p.cfg.DrainTime,
+		Ejected: shared.Metrics.Ejected, Pulse: &p.pulse, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)
@@ -63,8 +63,7 @@ func (p *Proxy) capture(name, address string, c proxy.Captured) error {
 		return openError(address, name, err)
 	}
 	p.own = append(p.own, l.Addr())
-	p.traffic = append(p.traffic, &trafficListener{limit.Listen(l, p.limits.connections), &c})
-	p.listeners = append(p.listeners, admin.Listener{Name: name, Address: l.Addr().String(), Protocol: "http"})
+	p.take(name, "http", l, &c)
 	return nil
 }
 

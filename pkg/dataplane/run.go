@@ -98,7 +98,7 @@ func (p *Proxy) wait(ctx, failed context.Context) {
 // wind drains and closes everything that serves.
 func (p *Proxy) wind(failed context.Context) {
 	p.tracker.Drain()
-	p.log.Info("draining", "active", p.tracker.Active(), "time", p.cfg.DrainTime)
+	p.log.Info("draining", "active", p.tracker.Active(), "time", p.cfg.DrainTime.String())
 	bounded, cancel := context.WithTimeout(failed, p.cfg.DrainTime)
 	defer cancel()
 	if p.tracker.WaitQuiet(bounded, p.cfg.QuietTime) != nil {

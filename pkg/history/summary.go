@@ -42,6 +42,9 @@ func (s *Story) since() string {
 
 func (s *Story) gone() string {
 	text := fmt.Sprintf("%s has no stream here", s.Node)
+	if s.State.Streams > 0 {
+		text = fmt.Sprintf("%s has lost a stream here", s.Node)
+	}
 	if at := s.State.DisconnectedAt; at != nil {
 		text += " since " + Stamp(*at)
 	}

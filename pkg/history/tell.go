@@ -56,7 +56,7 @@ func (f *Facts) verdict(holds []Hold) Verdict {
 		return NodeUnknown
 	case !f.Exists && len(f.Entries) == 0 && len(f.Held) == 0:
 		return ClusterUnknown
-	case f.State.State == ack.Disconnected:
+	case f.State.State == ack.Disconnected && len(holds) == 0:
 		return Disconnected
 	case len(holds) == 0:
 		return NotSubscribed
@@ -66,6 +66,8 @@ func (f *Facts) verdict(holds []Hold) Verdict {
 		return Behind
 	case f.silent():
 		return Unconfirmed
+	case f.State.State == ack.Disconnected:
+		return Disconnected // by a stream that it lost; of the others it holds the current form
 	}
 	return Current
 }
@@ -126,6 +128,8 @@ func (f *Facts) presenceHeld(h *Held, current Presence) Presence {
 	switch {
 	case h.Stage == ack.Held:
 		return current
+	case h.Unknown:
+		return Unknown
 	case h.Held == "":
 		return Absent
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,7 @@ func TestVerdicts(t *testing.T) {
 		{
 			"disconnected", with(current, func(f *Facts) {
 				at := sec(25)
-				f.Held, f.State.State, f.State.DisconnectedAt = nil, ack.Disconnected, &at
+				f.Held, f.State.State, f.State.Streams, f.State.DisconnectedAt = nil, ack.Disconnected, 0, &at
 			}),
 			Disconnected, "proxy-1 has no stream here since 1970-01-01T00:17:05.000Z: what it holds now is not known.",
 		},
@@ -137,6 +138,10 @@ func TestEndpointInTheFormHeld(t *testing.T) {
 		{"before two changes", facts(ack.NotSent, 10, entry(10, "", ""), entry(15, "HEALTHY", "DRAINING"), entry(20, "DRAINING", "")), "HEALTHY"},
 		{"something else changed", facts(ack.NotSent, 15, entry(15, "DRAINING", ""), entry(20, "", "")), Absent},
 		{"nothing acknowledged", facts(ack.Unanswered, 0, entry(20, "HEALTHY", "")), Absent},
+		{"of a client that came back", with(facts(ack.Unanswered, 0, entry(20, "HEALTHY", "")), func(f *Facts) {
+			f.Held = slices.Clone(f.Held)
+			f.Held[0].Unknown = true
+		}), Unknown},
 		{"a form that nobody knows", facts(ack.Unanswered, 7, entry(20, "HEALTHY", "")), Unknown},
 		{"by what it was sent", with(facts(ack.Unanswered, 12, entry(20, "HEALTHY", "")), func(f *Facts) {
 			f.Deliveries = []ack.Delivery{delivery(12, 12, 13, false)}
@@ -224,5 +229,24 @@ func TestChangesTold(t *testing.T) {
 	}
 	if s = Tell(f); len(s.Changes) != maxChanges || s.Earlier != 104 || s.Changes[99].Generation != 219 {
 		t.Errorf("%d changes, %d earlier", len(s.Changes), s.Earlier)
+	}
+}
+
+// A node that lost one of its streams, and holds the cluster on another, may hold an
+// old form on the lost one all the same.
+func TestTellOfALostStream(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	name := mesh.ResourceName{Type: mesh.TypeEndpoint, Name: "a"}
+	f := Facts{Node: "n", Cluster: "a", Known: true, Exists: true, State: ack.Node{State: ack.Disconnected, Streams: 1, DisconnectedAt: &at}}
+	for _, held := range [][]Held{nil, {{ResourceName: name, ResourceState: ack.ResourceState{Stage: ack.Held}}}} {
+		f.Held = held
+		s := Tell(f)
+		if want := "n has lost a stream here since 2026-01-02T03:04:05.000Z: what it holds now is not known."; s.Verdict != Disconnected || s.Summary != want {
+			t.Errorf("%d holds: %s, %q", len(held), s.Verdict, s.Summary)
+		}
+	}
+	f.Held[0].Stage = ack.Unanswered
+	if s := Tell(f); s.Verdict != Behind {
+		t.Errorf("what is known to be behind is %s", s.Verdict)
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 // The label of namespaces and pods, and the annotations of pods. docs/install.md explains them.
 const (
-	// Inject is a label of namespaces and a label or annotation of pods: Enabled or Disabled.
+	// Inject is a label of namespaces and a label or annotation of pods: Enabled or disabled.
 	Inject   = prefix + "inject"
 	Enabled  = "enabled"
-	Disabled = "disabled"
+	disabled = "disabled"
 
 	prefix            = "freshmesh.dev/"
 	drainTimeout      = prefix + "drain-timeout"
@@ -82,33 +82,42 @@ func (c Config) choose(m *metav1.ObjectMeta, at string) (choices, error) {
 		}
 		return nil
 	})
-	for _, s := range []struct {
-		name    string
-		least   uint64
-		most    uint64
-		meaning string
-	}{
-		{skipOutboundPorts, 1, math.MaxUint16, "ports from 1 to 65535"},
-		{skipInboundPorts, 1, math.MaxUint16, "ports from 1 to 65535"},
-		{skipUIDs, 0, math.MaxUint32 - 1, "user ids"},
-	} {
+	for _, s := range skipped {
 		annotation(s.name, func(value string) error {
 			out.skip = append(out.skip, "--"+strings.TrimPrefix(s.name, prefix)+"="+value)
-			for part := range strings.SplitSeq(value, ",") {
-				n, err := strconv.ParseUint(part, 10, 32)
-				if err != nil || n < s.least || n > s.most || strconv.FormatUint(n, 10) != part {
-					return fmt.Errorf("%q: want %s, separated by commas", value, s.meaning)
-				}
-			}
-			return nil
+			return s.judge(value)
 		})
 	}
 	return out, errors.Join(wrong...)
 }
 
+// numbers is an annotation with a list of them, which is also a flag of the redirecting step.
+type numbers struct {
+	name        string
+	least, most uint64
+	meaning     string
+}
+
+var skipped = []numbers{
+	{skipOutboundPorts, 1, math.MaxUint16, "ports from 1 to 65535"},
+	{skipInboundPorts, 1, math.MaxUint16, "ports from 1 to 65535"},
+	{skipUIDs, 0, math.MaxUint32 - 1, "user ids"},
+}
+
+// judge is as strict as the policy, whose language reads only plain numbers.
+func (s numbers) judge(value string) error {
+	for part := range strings.SplitSeq(value, ",") {
+		n, err := strconv.ParseUint(part, 10, 32)
+		if err != nil || n < s.least || n > s.most || strconv.FormatUint(n, 10) != part {
+			return fmt.Errorf("%q: want %s, separated by commas", value, s.meaning)
+		}
+	}
+	return nil
+}
+
 func enabledOrDisabled(into *bool) func(string) error {
 	return func(value string) error {
-		if *into = value == Enabled; value != Enabled && value != Disabled {
+		if *into = value == Enabled; value != Enabled && value != disabled {
 			return fmt.Errorf("%q: want enabled or disabled", value)
 		}
 		return nil
@@ -118,7 +127,7 @@ func enabledOrDisabled(into *bool) func(string) error {
 // PassedOver says why a pod gets no proxy; "" where it gets one.
 func PassedOver(m *metav1.ObjectMeta, spec *corev1.PodSpec) string {
 	switch {
-	case m.Labels[Inject] == Disabled || m.Annotations[Inject] == Disabled:
+	case m.Labels[Inject] == disabled || m.Annotations[Inject] == disabled:
 		return Inject + " is disabled"
 	case spec.HostNetwork:
 		return "it is on the host network"

@@ -25,23 +25,23 @@ type Config struct {
 // setting is one key of the ConfigMap, which is also a flag of the command, and
 // an annotation of pods unless that is "".
 type setting struct {
-	name, argument, usage, standard string
-	annotation                      string
-	set                             func(*Config, string) error
+	name, usage, standard string
+	annotation            string
+	set                   func(*Config, string) error
 }
 
 // settings are all keys; none may be missing in a ConfigMap.
 var settings = []setting{
-	{"image", "image", "the data plane's image", "freshmesh/dataplane:dev", proxyImage, text(func(c *Config) *string { return &c.Image })},
+	{"image", "`image` of the data plane", "freshmesh/dataplane:dev", proxyImage, text(func(c *Config) *string { return &c.Image })},
 	{
-		"xds-address", "address", "the control plane, by a name that has the addresses of all replicas",
+		"xds-address", "`address` of the control plane: a name that has the addresses of all replicas, and the port",
 		"xds-server-headless.freshmesh.svc.cluster.local:18000", "", text(func(c *Config) *string { return &c.XDSAddress }),
 	},
-	{"cluster-domain", "domain", "last part of service names", "cluster.local", "", text(func(c *Config) *string { return &c.ClusterDomain })},
-	{"log-level", "level", "the proxy's log level", "info", proxyLogLevel, logLevel},
-	{"cpu", "quantity", "CPU that a proxy requests", "20m", proxyCPU, quantity(func(c *Config) *resource.Quantity { return &c.CPU })},
-	{"memory", "quantity", "memory that a proxy requests", "48Mi", proxyMemory, quantity(func(c *Config) *resource.Quantity { return &c.Memory })},
-	{"memory-limit", "quantity", "memory that a proxy may take", "256Mi", proxyMemoryLimit, quantity(func(c *Config) *resource.Quantity { return &c.MemoryLimit })},
+	{"cluster-domain", "`domain`, the last part of service names", "cluster.local", "", text(func(c *Config) *string { return &c.ClusterDomain })},
+	{"log-level", "log `level` of the proxy", "info", proxyLogLevel, logLevel},
+	{"cpu", "`quantity` of CPU that a proxy requests", "20m", proxyCPU, quantity(func(c *Config) *resource.Quantity { return &c.CPU })},
+	{"memory", "`quantity` of memory that a proxy requests", "48Mi", proxyMemory, quantity(func(c *Config) *resource.Quantity { return &c.Memory })},
+	{"memory-limit", "`quantity` of memory that a proxy may take", "256Mi", proxyMemoryLimit, quantity(func(c *Config) *resource.Quantity { return &c.MemoryLimit })},
 }
 
 func text(field func(*Config) *string) func(*Config, string) error {

@@ -13,19 +13,19 @@ import (
 func (c choices) proxy(grace int64) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	return corev1.Container{
-		Name: ProxyContainer, Image: c.Image, RestartPolicy: &always, Env: c.env(grace),
+		Name: proxyContainer, Image: c.Image, RestartPolicy: &always, Env: c.env(grace),
 		Ports: []corev1.ContainerPort{{Name: "mesh-health", ContainerPort: healthPort, Protocol: corev1.ProtocolTCP}},
 		// The application is not started before its proxy can serve it.
 		StartupProbe:   readyProbe(1, 600),
 		ReadinessProbe: readyProbe(5, 3),
 		Resources:      c.resources(),
 		SecurityContext: &corev1.SecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: new(int64(ProxyUID)), RunAsGroup: new(int64(ProxyUID)),
+			RunAsNonRoot: new(true), RunAsUser: new(int64(proxyUID)), RunAsGroup: new(int64(proxyUID)),
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		VolumeMounts: []corev1.VolumeMount{{Name: StateVolume, MountPath: stateDir}},
+		VolumeMounts: []corev1.VolumeMount{{Name: stateVolumeName, MountPath: stateDir}},
 	}
 }
 
@@ -71,8 +71,8 @@ func (c choices) env(grace int64) []corev1.EnvVar {
 // proxy. A container that is not root's gets no capabilities, so it is.
 func (c choices) redirecting() corev1.Container {
 	return corev1.Container{
-		Name: RedirectContainer, Image: c.Image,
-		Args:      append([]string{"redirect", fmt.Sprintf("--proxy-uid=%d", ProxyUID)}, c.skip...),
+		Name: redirectContainer, Image: c.Image,
+		Args:      append([]string{"redirect", fmt.Sprintf("--proxy-uid=%d", proxyUID)}, c.skip...),
 		Resources: c.resources(),
 		SecurityContext: &corev1.SecurityContext{
 			RunAsNonRoot: new(false), RunAsUser: new(int64(0)), RunAsGroup: new(int64(0)),
@@ -94,5 +94,5 @@ func (c choices) resources() corev1.ResourceRequirements {
 // stateVolume keeps the last good configuration over a restart of the proxy.
 func stateVolume() corev1.Volume {
 	size := resource.MustParse("64Mi")
-	return corev1.Volume{Name: StateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}
+	return corev1.Volume{Name: stateVolumeName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}
 }

@@ -47,7 +47,7 @@ func into[T any](t *testing.T, text []byte) T {
 
 func judge(t *testing.T, spec corev1.PodSpec) {
 	t.Helper()
-	if len(spec.InitContainers) == 0 || spec.InitContainers[0].Name != ProxyContainer || *spec.InitContainers[0].RestartPolicy != corev1.ContainerRestartPolicyAlways {
+	if len(spec.InitContainers) == 0 || spec.InitContainers[0].Name != proxyContainer || *spec.InitContainers[0].RestartPolicy != corev1.ContainerRestartPolicyAlways {
 		t.Errorf("the proxy is not the first init container: %+v", spec.InitContainers)
 	}
 	if l := spec.Containers[0].Lifecycle; l == nil || l.PreStop == nil || l.PreStop.HTTPGet == nil || l.PreStop.HTTPGet.Path != "/drain?timeout=15s" || l.PreStop.HTTPGet.Port.IntValue() != 15021 {
@@ -180,7 +180,7 @@ func TestIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := corev1.Pod{}
 		p.APIVersion, p.Kind, p.Name = "v1", "Pod", "a"
-		p.Annotations = map[string]string{"freshmesh.dev/redirect": rapid.SampledFrom([]string{Enabled, Disabled}).Draw(t, "redirect")}
+		p.Annotations = map[string]string{"freshmesh.dev/redirect": rapid.SampledFrom([]string{Enabled, disabled}).Draw(t, "redirect")}
 		for range rapid.IntRange(1, 3).Draw(t, "containers") {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: rapid.StringMatching("[a-z]{1,5}").Draw(t, "name")})
 		}

@@ -71,11 +71,11 @@ func parse(args []string, usage io.Writer) (options, error) {
 			"writes all documents to standard output. Exit code 0, 1: nothing was written, 2: wrong command line.\n\n%s", flags.FlagUsages())
 	}
 	flags.StringVarP(&o.file, "filename", "f", "", "`FILE` with YAML or JSON documents, - for standard input")
-	flags.StringVar(&configMap, "config-map", "", "`FILE` with the ConfigMap \"injection\" of the install; flags go before it")
+	flags.StringVar(&configMap, "config-map", "", "`FILE` with the ConfigMap \"injection\" of the install, in place of the defaults below; flags win over it")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "do not say what was done")
 	values := make([]*string, len(settings))
 	for i, s := range settings {
-		values[i] = flags.String(s.name, "", s.usage+" (`"+s.argument+"`, default "+s.standard+")")
+		values[i] = flags.String(s.name, s.standard, s.usage)
 	}
 	if err := flags.Parse(args); err != nil {
 		return o, err

@@ -10,15 +10,15 @@ import (
 
 // What is added to a pod has these names.
 const (
-	ProxyContainer    = "freshmesh-proxy"
-	RedirectContainer = "freshmesh-redirect"
-	StateVolume       = "freshmesh-state"
+	proxyContainer    = "freshmesh-proxy"
+	redirectContainer = "freshmesh-redirect"
+	stateVolumeName   = "freshmesh-state"
 )
 
 const (
-	// ProxyUID is the proxy's user. It is not that of the images (65532), which
+	// proxyUID is the proxy's user. It is not that of the images (65532), which
 	// applications have too: what this user sends is not redirected.
-	ProxyUID = 15000
+	proxyUID = 15000
 
 	healthPort = 15021
 	stateDir   = "/var/lib/freshmesh"
@@ -56,7 +56,7 @@ func (c Config) changesOf(m *metav1.ObjectMeta, spec *corev1.PodSpec, at string)
 		if chosen.redirect {
 			out.init = append(out.init, chosen.redirecting())
 		}
-		if !hasVolume(spec, StateVolume) {
+		if !hasVolume(spec, stateVolumeName) {
 			out.volumes = []corev1.Volume{stateVolume()}
 		}
 	}
@@ -65,7 +65,7 @@ func (c Config) changesOf(m *metav1.ObjectMeta, spec *corev1.PodSpec, at string)
 	}
 	for i := range spec.Containers {
 		switch l := spec.Containers[i].Lifecycle; {
-		case spec.Containers[i].Name == ProxyContainer:
+		case spec.Containers[i].Name == proxyContainer:
 		case l != nil && l.PreStop != nil:
 			if !isBarrier(l.PreStop) {
 				out.kept = append(out.kept, spec.Containers[i].Name)
@@ -82,12 +82,12 @@ func (c Config) changesOf(m *metav1.ObjectMeta, spec *corev1.PodSpec, at string)
 // HasProxy tells whether a pod has the proxy, as a native sidecar or as a container.
 func HasProxy(spec *corev1.PodSpec) bool {
 	for i := range spec.InitContainers {
-		if spec.InitContainers[i].Name == ProxyContainer {
+		if spec.InitContainers[i].Name == proxyContainer {
 			return true
 		}
 	}
 	for i := range spec.Containers {
-		if spec.Containers[i].Name == ProxyContainer {
+		if spec.Containers[i].Name == proxyContainer {
 			return true
 		}
 	}

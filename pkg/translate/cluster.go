@@ -87,7 +87,12 @@ func clusterOf(t target, p protocol, s *settings, hosts []dnsHost) made {
 		LoadBalancingPolicy: s.balancing(),
 		// DRAINING counts as unhealthy, so Envoy's default of 50% would send
 		// requests to terminating pods in the middle of a rolling update.
-		CommonLbConfig:   &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: s.panicThreshold}},
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
+			HealthyPanicThreshold: &typev3.Percent{Value: s.panicThreshold},
+			// Envoy keeps changes of health back for a second, to merge them, but acknowledges at once:
+			// a pod that every node has acknowledged as DRAINING would still be sent requests.
+			UpdateMergeWindow: durationpb.New(0),
+		},
 		CircuitBreakers:  s.breakers(),
 		OutlierDetection: s.outlier.proto(),
 		HealthChecks:     s.healthCheck.proto(p.http2),

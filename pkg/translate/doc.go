@@ -95,7 +95,8 @@
 //	                 list of ejection, overload: what also closes requests and connections that are
 //	                 established (cluster metadata close_on_ejection, close_on_overload; our data plane only)
 //	retry            a list of on=A|B, attempts=N (1), per-try-timeout=D (cluster metadata retry), or "off". Without it
-//	                 clients' defaults: our data plane sends again what is idempotent and whose connection broke
+//	                 clients' defaults: our data plane sends again what is idempotent and whose connection broke.
+//	                 What could not be sent goes to other endpoints in any case; Envoy does that unless it is "off"
 //	timeout          duration: how long a request may take (cluster metadata timeout); no bound without it
 //	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
 //	proxy-protocol   list of ports, opaque too, whose servers want a PROXY header, version 2 (cluster metadata proxy_protocol)

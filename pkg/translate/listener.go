@@ -11,6 +11,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // DefaultOutboundAddress is where a socket view listens unless its node says otherwise.
@@ -67,6 +68,8 @@ func NodeListeners(o NodeOptions) ([]mesh.Resource, []mesh.Problem) {
 		resources = append(resources, socketListener(name, a, "envoy.filters.network.tcp_proxy", &tcp_proxyv3.TcpProxy{
 			StatPrefix:       name,
 			ClusterSpecifier: &tcp_proxyv3.TcpProxy_Cluster{Cluster: o.TCP[text]},
+			// Nothing has been sent by then.
+			MaxConnectAttempts: wrapperspb.UInt32(1 + unsentAttempts),
 		}))
 	}
 	slices.SortFunc(resources, func(a, b mesh.Resource) int {

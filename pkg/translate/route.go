@@ -7,6 +7,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	http_connection_managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	previous_hostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -80,8 +81,29 @@ func sourceHash() []*routev3.RouteAction_HashPolicy {
 	}
 }
 
+// unsent is what Envoy does again where a service says nothing of retries: what was never
+// worked on goes to another endpoint, as our data plane has it. gRPC clients do that by themselves,
+// and take nothing from this policy: they know none of its conditions (gRFC A44).
+func unsent() *routev3.RetryPolicy {
+	return &routev3.RetryPolicy{
+		RetryOn:    "connect-failure,refused-stream,reset-before-request",
+		NumRetries: wrapperspb.UInt32(unsentAttempts),
+		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
+			Name:       "envoy.retry_host_predicates.previous_hosts",
+			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: pack(&previous_hostsv3.PreviousHostsPredicate{})},
+		}},
+		HostSelectionRetryMaxAttempts: unsentAttempts + 1,
+	}
+}
+
+// unsentAttempts is to how many other endpoints Envoy goes with what it could not send.
+const unsentAttempts = 4
+
 func (r *retry) proto() *routev3.RetryPolicy {
-	if r == nil || len(r.on) == 0 {
+	if r == nil {
+		return unsent()
+	}
+	if len(r.on) == 0 {
 		return nil
 	}
 	return &routev3.RetryPolicy{

@@ -26,8 +26,10 @@ func (s *Server) stir() {
 
 // departures are the streams that ended less than drain.Grace ago, with what they held.
 type departures struct {
-	mu   sync.Mutex // guards what follows
-	list []departed // oldest first
+	limit int        // bytes; set once
+	mu    sync.Mutex // guards what follows
+	list  []departed // oldest first
+	bytes int        // of all of them, about
 	// lost is when the last one ended that had to be dropped for want of room; zero for never.
 	lost time.Time
 }
@@ -38,29 +40,54 @@ type departed struct {
 	view          mesh.View
 	core          *ads.Stream
 	connected, at time.Time
+	bytes         int
 }
 
-// maxDepartures bounds the streams that are remembered; the oldest go first.
-const maxDepartures = 20_000
+const (
+	// maxDepartures and maxDepartedBytes bound the streams that are remembered; the oldest go first.
+	maxDepartures    = 20_000
+	maxDepartedBytes = 256 << 20
+	// nameBytes and lackBytes are about what a name costs that a stream subscribes to, and one that it lacks.
+	nameBytes, lackBytes = 8, 256
+)
 
 func (d *departures) add(sn *session, now time.Time) {
+	gone := departed{
+		node: sn.node.ID, view: sn.node.View, core: sn.core, connected: sn.connected, at: now, bytes: sizeOf(sn.core.Acks()),
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim(now)
-	if len(d.list) == maxDepartures {
+	for len(d.list) > 0 && (len(d.list) >= maxDepartures || d.bytes+gone.bytes > d.limit) {
 		d.lost = d.list[0].at
-		d.list = d.list[1:]
+		d.drop()
 	}
-	d.list = append(d.list, departed{node: sn.node.ID, view: sn.node.View, core: sn.core, connected: sn.connected, at: now})
+	d.list = append(d.list, gone)
+	d.bytes += gone.bytes
+}
+
+// sizeOf is about what it takes to remember a stream: clients that subscribe to many
+// names and leave before they acknowledge them leave the most behind.
+func sizeOf(acks *ack.Stream) int {
+	size := 0
+	for _, t := range acks.Types() {
+		tr := acks.Type(t)
+		size += len(tr.Names())*nameBytes + len(tr.Lacking())*lackBytes
+	}
+	return size
+}
+
+// drop forgets the oldest.
+func (d *departures) drop() {
+	d.bytes -= d.list[0].bytes
+	d.list[0] = departed{}
+	d.list = d.list[1:]
 }
 
 func (d *departures) trim(now time.Time) {
-	old := 0
-	for old < len(d.list) && now.Sub(d.list[old].at) >= drain.Grace {
-		d.list[old] = departed{}
-		old++
+	for len(d.list) > 0 && now.Sub(d.list[0].at) >= drain.Grace {
+		d.drop()
 	}
-	d.list = d.list[old:]
 }
 
 func (d *departures) recent(now time.Time) (list []departed, lost time.Time) {

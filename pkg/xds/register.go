@@ -42,6 +42,8 @@ type record struct {
 	past []ack.Event
 	// sent are the deliveries of streams that have ended; nil for none.
 	sent *ack.Deliveries
+	// lost are streams whose place none has taken, oldest first.
+	lost []*lost
 }
 
 func newRegister() *register { return &register{byID: make(map[mesh.NodeID]*record)} }
@@ -63,6 +65,7 @@ func (r *register) add(sn *session, limit int) error {
 	}
 	rec.sessions = append(rec.sessions, sn)
 	rec.opened++
+	rec.found(sn)
 	return nil
 }
 
@@ -104,8 +107,9 @@ func (r *register) note(id mesh.NodeID, at time.Time, reason string) {
 	}
 }
 
-// remove is called by the session's owner with its last report.
-func (r *register) remove(sn *session, last ack.Node, reset bool) {
+// remove is called by the session's owner with its last report. gone is nil for
+// a stream that its client is not waiting for.
+func (r *register) remove(sn *session, last ack.Node, reset bool, gone *lost) {
 	now := time.Now()
 	last.State, last.Reason, last.Streams, last.DisconnectedAt = ack.Disconnected, "no stream since "+now.Format(time.TimeOnly), 0, &now
 	r.mu.Lock()
@@ -114,6 +118,7 @@ func (r *register) remove(sn *session, last ack.Node, reset bool) {
 	rec.sessions = slices.DeleteFunc(rec.sessions, func(s *session) bool { return s == sn })
 	rec.past = newest(append(rec.past, last.History...))
 	rec.keep(&sn.deliveries)
+	rec.lose(gone)
 	last.History = nil
 	rec.last = last
 	if reset {
@@ -226,10 +231,28 @@ func (r *register) each(ctx context.Context, id mesh.NodeID, f func(*session)) e
 	return nil
 }
 
+// withoutPast takes the history out of the reports of streams that ended since they were
+// asked: the record has it. Guarded by register.mu.
+func (rec *record) withoutPast(reports []ack.Node, places map[*session]int) {
+	open := make(map[int]bool)
+	for _, sn := range rec.sessions {
+		if i, ok := places[sn]; ok {
+			open[i] = true
+		}
+	}
+	for i := range reports {
+		if !open[i] {
+			reports[i].History = nil
+		}
+	}
+}
+
 // nodes gives the audit's nodes, sorted by id.
 func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error) {
-	parts := make(map[mesh.NodeID][]ack.Node)
+	asked, parts := time.Now(), make(map[mesh.NodeID][]ack.Node)
+	reported := make(map[*session]int) // its place in parts
 	err := r.each(ctx, id, func(sn *session) {
+		reported[sn] = len(parts[sn.node.ID])
 		parts[sn.node.ID] = append(parts[sn.node.ID], sn.report(time.Now()))
 	})
 	out := make([]ack.Node, 0, len(parts))
@@ -241,13 +264,16 @@ func (r *register) nodes(ctx context.Context, id mesh.NodeID) ([]ack.Node, error
 			continue
 		}
 		var n ack.Node
-		if p := parts[nodeID]; len(p) > 0 {
+		switch p := parts[nodeID]; {
+		case len(p) > 0:
+			rec.withoutPast(p, reported)
 			slices.SortFunc(p, func(a, b ack.Node) int { return a.ConnectedAt.Compare(b.ConnectedAt) })
 			n = ack.Merge(p)
-		} else if len(rec.sessions) == 0 {
+			rec.missing(&n, asked)
+		case rec.last.DisconnectedAt == nil || err != nil && len(rec.sessions) > 0:
+			continue // it came later, or its owner did not answer in time
+		default: // where it has a stream, that was opened since
 			n = rec.last
-		} else {
-			continue // its owner did not answer in time
 		}
 		n.Resets = rec.resets
 		n.History = newest(append(slices.Clone(rec.past), n.History...))

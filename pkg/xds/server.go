@@ -71,6 +71,7 @@ func New(c Config) *Server {
 	s := &Server{
 		cfg: c, register: newRegister(), instance: rand.Text()[:8],
 		draining: make(chan struct{}), stirred: make(chan struct{}, 1),
+		departures: departures{limit: maxDepartedBytes},
 	}
 	s.metrics = newMetrics(c.Registerer, c.Propagation, s)
 	return s

@@ -40,6 +40,10 @@ type session struct {
 	// warned: NACKs are logged once a type and version.
 	warned map[mesh.Type]mesh.Version
 
+	// guarded by register.mu
+	// replaces: it takes the place of a lost stream.
+	replaces bool
+
 	// atomic
 	// confirmed is when the client last answered, in Unix nanoseconds; 0 before that.
 	confirmed atomic.Int64
@@ -218,24 +222,25 @@ func (sn *session) close(reason ads.CloseReason, err error) {
 	}
 	sn.reader.Close()
 	sn.connection.remove(sn)
+	text := string(reason)
 	switch {
 	case reason != "":
-		sn.record("reset", "", "", string(reason))
-		sn.server.metrics.resets.WithLabelValues(string(reason)).Inc()
+		sn.record("reset", "", "", text)
+		sn.server.metrics.resets.WithLabelValues(text).Inc()
 		sn.log.Warn("stream reset", "reason", reason)
 	default:
-		text := ""
 		if err != nil {
 			text = status.Convert(err).Message()
 		}
 		sn.record("disconnected", "", "", text)
 		sn.log.Info("stream closed", "reason", text)
 	}
-	last := sn.report(time.Now())
+	now := time.Now()
+	last := sn.report(now)
 	// It must be found among those that left before it is not found among those
 	// that are there: who looks at both would miss it. Its core does not change from here on.
-	sn.server.departures.add(sn, time.Now())
-	sn.server.register.remove(sn, last, reason != "")
+	sn.server.departures.add(sn, now)
+	sn.server.register.remove(sn, last, reason != "", sn.lostBy(text, reason != "", err, last, now))
 	close(sn.done)
 	sn.server.stir()
 }

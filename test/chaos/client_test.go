@@ -135,6 +135,7 @@ func (c *client) http(ctx context.Context, s *sent) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	defer func() {
+		// With all patience this is a failure of its own: only a machine without time explains it.
 		if bounded.Err() != nil && limit < patience {
 			c.did("", s.id, left)
 		}

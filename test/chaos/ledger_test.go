@@ -139,6 +139,26 @@ func (l *ledger) count(endpoint string, from, to time.Time, a act) (n int) {
 	return n
 }
 
+// sum is how long an endpoint was in a state between from and to.
+func (l *ledger) sum(endpoint string, from, to time.Time, a act) (d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.states[endpoint][a] {
+		if !s.near(from, to) {
+			continue
+		}
+		begin, end := s.from, s.to
+		if begin.Before(from) {
+			begin = from
+		}
+		if end.IsZero() || end.After(to) {
+			end = to
+		}
+		d += end.Sub(begin)
+	}
+	return d
+}
+
 // around tells of the states of endpoints about a time, for a person.
 func (l *ledger) around(from, to time.Time, endpoints ...string) string {
 	l.mu.Lock()

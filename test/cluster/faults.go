@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // StartAPI starts etcd and the API server where they do not run, and waits until the latter is ready.
@@ -54,18 +55,28 @@ func (k *Cluster) Save() (name string, err error) {
 }
 
 // Rewind restores the store to what Save copied, as from a backup: resource
-// versions go back, and will be used anew. The API server is started anew with
-// it, as Kubernetes' documentation of such a restore says.
+// versions go back, and will be used anew. The API server, the controllers and the
+// scheduler are started anew with it, as Kubernetes' documentation of such a restore
+// says; the nodes are not.
 func (k *Cluster) Rewind(ctx context.Context, name string) error {
-	k.api.kill()
-	k.etcd.kill()
+	for _, p := range append(slices.Clone(k.others), k.api, k.etcd) {
+		p.kill()
+	}
 	if err := os.RemoveAll(k.data()); err != nil {
 		return err
 	}
 	if err := os.CopyFS(k.data(), os.DirFS(filepath.Join(name, "etcd"))); err != nil {
 		return fmt.Errorf("restore %s: %w", name, err)
 	}
-	return k.StartAPI(ctx)
+	if err := k.StartAPI(ctx); err != nil {
+		return err
+	}
+	for _, p := range k.others {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (k *Cluster) data() string { return filepath.Join(k.config.Dir, "etcd") }

@@ -29,6 +29,7 @@ func (k *Cluster) apiArgs() []string {
 		"--etcd-servers=" + etcdURL,
 		"--secure-port=" + apiPort, "--advertise-address=" + sandbox.Gateway4.String(),
 		"--tls-cert-file=" + in("api.crt"), "--tls-private-key-file=" + in("api.key"), "--client-ca-file=" + in("ca.crt"),
+		"--requestheader-client-ca-file=" + in("ca.crt"), "--requestheader-allowed-names=nobody",
 		"--service-cluster-ip-range=" + serviceRange,
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + in("accounts.key"), "--service-account-signing-key-file=" + in("accounts.key"),

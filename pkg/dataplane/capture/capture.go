@@ -22,7 +22,7 @@ var ErrUnsupported = errors.New("not supported on this system")
 // Destination gives where c was going. It is false for a connection that was
 // made to the listener itself, whose port is own.
 func Destination(c *net.TCPConn, own uint16) (netip.AddrPort, bool) {
-	local := addrPort(c.LocalAddr())
+	local := AddrPort(c.LocalAddr())
 	if original, err := originalDestination(c); err == nil && original.IsValid() && original != local {
 		return original, true
 	}
@@ -30,7 +30,9 @@ func Destination(c *net.TCPConn, own uint16) (netip.AddrPort, bool) {
 	return local, local.Port() != own
 }
 
-func addrPort(a net.Addr) netip.AddrPort {
+// AddrPort gives the address of a TCP socket: IPv4 as such, also where the socket
+// is IPv6, and without a zone. It is invalid for other networks.
+func AddrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}

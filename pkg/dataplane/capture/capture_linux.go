@@ -24,7 +24,7 @@ func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
 		// A socket of a dual-stack listener is IPv6 also for an IPv4 connection.
-		if addrPort(c.LocalAddr()).Addr().Is4() {
+		if AddrPort(c.LocalAddr()).Addr().Is4() {
 			out, failed = original4(int(fd))
 		} else {
 			out, failed = original6(int(fd))

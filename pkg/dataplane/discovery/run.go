@@ -289,7 +289,7 @@ func (o *owner) leave(next bool, err error) {
 	if !o.down {
 		o.down, level = true, o.log.Warn
 	}
-	level(what, "server", server, "retry", wait, "err", err)
+	level(what, "server", server, "retry", wait.Round(time.Millisecond).String(), "err", err)
 	o.update(func(s *Status) {
 		if s.Connected {
 			s.Connected, s.Since = false, time.Now()

@@ -29,8 +29,6 @@ type Request struct {
 	Priority discovery.Priority
 	// Opaque is a connection and no request: the breaker on requests leaves it alone.
 	Opaque bool
-	// Inbound requests wait for Config.FailFastInbound.
-	Inbound bool
 	// Lease is memory for the lease, which the caller may use again once that has ended; nil for memory of
 	// its own. A request with Cancel gets its own in any case.
 	Lease *Lease
@@ -118,13 +116,6 @@ func (w *wait) leave() {
 	}
 }
 
-func (w *wait) failFast() time.Duration {
-	if w.request.Inbound {
-		return w.set.cfg.FailFastInbound
-	}
-	return w.set.cfg.FailFast
-}
-
 // await waits until it is worth looking again, or gives why not.
 func (w *wait) await(ctx context.Context, now time.Time) error {
 	c := w.Cluster
@@ -132,11 +123,11 @@ func (w *wait) await(ctx context.Context, now time.Time) error {
 		return &upstream.Error{Reason: upstream.NoSuchService, Unsent: true, Unanswered: true, Err: fmt.Errorf("cluster %s was removed under the request", c.name)}
 	}
 	c.mu.Lock()
-	phase := c.availability.phase(now, w.failFast())
+	phase := c.availability.phase(now, c.set.cfg.FailFast)
 	probing := c.availability.wanted(now) && c.probing
 	c.availability.interest = now
 	c.keepProbing()
-	changed, until := c.changed, c.availability.without.Add(w.failFast())
+	changed, until := c.changed, c.availability.without.Add(c.set.cfg.FailFast)
 	c.mu.Unlock()
 	switch phase {
 	case Serving:
@@ -160,7 +151,7 @@ func (w *wait) await(ctx context.Context, now time.Time) error {
 	if done == nil {
 		return w.verdict(now)
 	}
-	if err := w.sleep(ctx, done, w.failFast()); err != nil {
+	if err := w.sleep(ctx, done, c.set.cfg.FailFast); err != nil {
 		return err
 	}
 	return w.verdict(time.Now())

@@ -34,7 +34,7 @@ func quick(change func(*discovery.HealthCheck)) []discovery.HealthCheck {
 // checked is a cluster of one endpoint that has this check.
 func checked(t *testing.T, addr string, checks []discovery.HealthCheck) *endpoints.Set {
 	t.Helper()
-	set := endpoints.New(endpoints.Config{Reporter: &world{t: t}})
+	set := endpoints.New(endpoints.Config{Reporter: &world{t: t}, FailFast: time.Second})
 	t.Cleanup(set.Close)
 	_ = set.Apply(&discovery.Cluster{Name: "c", HealthChecks: checks, Endpoints: []mesh.Endpoint{
 		{EndpointKey: mesh.EndpointKey{Address: netip.MustParseAddrPort(addr)}, Weight: 1},
@@ -83,7 +83,7 @@ func TestHTTPCheck(t *testing.T) {
 	if st := set.Status()[0].Endpoints[0]; !strings.Contains(st.CheckWhy, "500") {
 		t.Errorf("%+v", st)
 	}
-	_, err = set.Cluster("c").Acquire(t.Context(), endpoints.Request{Inbound: true})
+	_, err = set.Cluster("c").Acquire(t.Context(), endpoints.Request{})
 	if upstream.ReasonOf(err) != upstream.AllEjected || !strings.Contains(err.Error(), "1 fail their health check") {
 		t.Errorf("%v", err)
 	}

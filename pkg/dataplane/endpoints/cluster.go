@@ -266,7 +266,7 @@ func (c *Cluster) dialFailed(e *endpoint, began time.Time, reason upstream.Reaso
 	}
 	facts := []any{
 		"cluster", c.name, "endpoint", e.key.Address, "reason", reason,
-		"failures", failures, "backoff", until.Sub(now).Round(time.Millisecond),
+		"failures", failures, "backoff", until.Sub(now).Round(time.Millisecond).String(),
 	}
 	if failures == 1 {
 		c.set.cfg.Ejected(reason)

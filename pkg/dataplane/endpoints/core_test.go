@@ -158,3 +158,13 @@ func TestPhases(t *testing.T) {
 	a.found(now, false)
 	step(time.Second, Waiting)
 }
+
+// A trial that told nothing is followed by a pause, not by the next one at once.
+func TestTrialThatToldNothing(t *testing.T) {
+	now := time.Now()
+	e := ejection{failures: 1, at: now, until: now, alone: now, onTrial: true}
+	e.postpone(now)
+	if e.onTrial || e.due(now, true) || e.due(now, false) || !e.due(now.Add(firstBackoff), true) {
+		t.Errorf("%+v", e)
+	}
+}

@@ -85,7 +85,7 @@ func parameters() []row {
 		{"… and so much of the active requests", percent(l.RetryPercent), "`retry_budget`", envoy + " of a budget"},
 
 		{"fail-fast, outbound", DefaultFailFast, "`--fail-fast`", "linkerd"},
-		{"fail-fast, inbound", DefaultFailFastInbound, "`--fail-fast-inbound`", "linkerd"},
+		{"fail-fast, inbound", InboundFailFast, "`--fail-fast-inbound`", "linkerd"},
 		{"trials go on after the last request for", interestTime, nobody, own},
 		{"discovery is asked again at most every", distrustEvery, nobody, own},
 	}

@@ -49,7 +49,7 @@ func (c *Cluster) doubted() (n int) {
 func (c *Cluster) tellDoubt(e *endpoint, found upstream.Reason, until time.Time, times int) {
 	c.set.cfg.Ejected(found)
 	c.set.log.Warn("endpoint ejected", "cluster", c.name, "endpoint", e.key.Address, "reason", found,
-		"times", times, "backoff", time.Until(until).Round(time.Millisecond))
+		"times", times, "backoff", time.Until(until).Round(time.Millisecond).String())
 }
 
 // judged ends the trial of a doubted endpoint.

@@ -48,6 +48,13 @@ func (e *ejection) fail(began, now time.Time, reason upstream.Reason) bool {
 	return true
 }
 
+// postpone ends a trial that told nothing; the next one may begin after a pause.
+func (e *ejection) postpone(now time.Time) {
+	e.onTrial = false
+	e.until = now.Add(jittered(firstBackoff))
+	e.alone = e.until
+}
+
 // succeed makes the endpoint usable after a dial that began at began; it tells
 // whether it was not. A dial from before the failure proves nothing.
 func (e *ejection) succeed(began time.Time) bool {

@@ -99,11 +99,13 @@ func TestWaitingRequestsAreServed(t *testing.T) {
 	})
 }
 
-func TestInboundFailsAfterASecond(t *testing.T) {
+func TestFailFastIsASetting(t *testing.T) {
 	in(t, func(w *world) {
-		c := w.put()
+		set := endpoints.New(endpoints.Config{Reporter: w, FailFast: time.Second})
+		defer set.Close()
+		_ = set.Apply(&discovery.Cluster{Name: "c"})
 		began := time.Now()
-		_, err := c.Acquire(w.t.Context(), endpoints.Request{Inbound: true})
+		_, err := set.Cluster("c").Acquire(w.t.Context(), endpoints.Request{})
 		if took := time.Since(began); upstream.ReasonOf(err) != upstream.NoEndpoints || took != time.Second {
 			t.Errorf("%v after %s", err, took)
 		}

@@ -25,9 +25,8 @@ type Config struct {
 	Reporter Reporter
 	// NewUpstream makes the connections to one endpoint; nil is upstream.New.
 	NewUpstream func(upstream.Config) upstream.Upstream
-	// FailFast is how long requests wait for a cluster without usable endpoint;
-	// 0 is 3 s. FailFastInbound is the same for requests that say they are inbound; 0 is 1 s.
-	FailFast, FailFastInbound time.Duration
+	// FailFast is how long requests wait for a cluster without usable endpoint; 0 is 3 s.
+	FailFast time.Duration
 	// Drain is what connections to a removed endpoint get to finish where the cluster says nothing; 0 is 30 s.
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
@@ -39,10 +38,13 @@ type Config struct {
 
 // The defaults of Config.
 const (
-	DefaultFailFast        = 3 * time.Second
-	DefaultFailFastInbound = time.Second
-	DefaultDrain           = 30 * time.Second
+	DefaultFailFast = 3 * time.Second
+	DefaultDrain    = 30 * time.Second
 )
+
+// InboundFailFast is the FailFast for a Set of applications on this host, which come up
+// soon or not at all.
+const InboundFailFast = time.Second
 
 // Set is the clusters in effect, by name. It implements discovery.Applier.
 type Set struct {
@@ -67,7 +69,7 @@ func New(cfg Config) *Set {
 	for _, d := range []struct {
 		to        *time.Duration
 		otherwise time.Duration
-	}{{&cfg.FailFast, DefaultFailFast}, {&cfg.FailFastInbound, DefaultFailFastInbound}, {&cfg.Drain, DefaultDrain}} {
+	}{{&cfg.FailFast, DefaultFailFast}, {&cfg.Drain, DefaultDrain}} {
 		if *d.to <= 0 {
 			*d.to = d.otherwise
 		}

@@ -79,8 +79,8 @@ func (c *Cluster) trial(ctx context.Context, e *endpoint, done chan<- struct{}) 
 	c.mu.Lock()
 	c.trials--
 	if err != nil && !upstream.ReasonOf(err).Dial() {
-		// The set is closing: neither good nor bad.
-		e.ejection.onTrial = false
+		// The set is closing, or we cannot dial anybody: neither good nor bad.
+		e.ejection.postpone(time.Now())
 	}
 	c.schedule()
 	c.mu.Unlock()

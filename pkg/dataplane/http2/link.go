@@ -546,6 +546,7 @@ func (l *link) finish(t *Turn, err error) error {
 	}
 	t.flush()
 	if wrong || errors.Is(err, errClosed) {
+		l.drain(t, lingerTime)
 		l.linger()
 	}
 	l.mu.Lock()

@@ -51,11 +51,28 @@ func startRelay(t testing.TB, r *relayRig, backends ...string) *relayRig {
 		pc.Address = netip.MustParseAddrPort(b)
 		r.pools = append(r.pools, NewPool(pc))
 	}
+	t.Cleanup(func() {
+		for _, p := range r.pools {
+			p.Close()
+		}
+	})
+	r.addr = listen(t, r.serve)
+	return r
+}
+
+// startHandler serves with h alone.
+func startHandler(t testing.TB, h Handler) string {
+	t.Helper()
+	return listen(t, func(ctx context.Context, nc net.Conn) { _ = NewServer(nc, nil, h, Config{}).Run(ctx) })
+}
+
+// listen gives each connection to serve in a goroutine, until the test ends.
+func listen(t testing.TB, serve func(ctx context.Context, nc net.Conn)) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -64,18 +81,15 @@ func startRelay(t testing.TB, r *relayRig, backends ...string) *relayRig {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { r.serve(ctx, nc) })
+			wg.Go(func() { serve(ctx, nc) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
 		cancel()
 		wg.Wait()
-		for _, p := range r.pools {
-			p.Close()
-		}
 	})
-	return r
+	return l.Addr().String()
 }
 
 func (r *relayRig) serve(ctx context.Context, nc net.Conn) {

@@ -62,6 +62,8 @@ type wire struct {
 	out *output
 	// writing: somebody writes, and takes along what is added meanwhile. flagged: somebody's turn has it.
 	writing, flagged bool
+	// rests is told each time that somebody has done with writing; nil until drain.
+	rests chan struct{}
 	// dead: nothing can be written any more. stuck: because the peer did not read.
 	dead, stuck bool
 	// written is how many bytes the socket took, added how many were ever to be.
@@ -248,7 +250,7 @@ func (w *wire) write(t *Turn) {
 		}
 		o.free()
 	}
-	w.writing = false
+	w.rest()
 }
 
 func (o *output) free() {
@@ -256,6 +258,39 @@ func (o *output) free() {
 		o.b = o.b[:0]
 		outputs.Put(o)
 	}
+}
+
+// rest notes that nobody writes any more. It needs mu.
+func (w *wire) rest() {
+	w.writing = false
+	if w.rests != nil {
+		select {
+		case w.rests <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// drain writes all output, or waits until whoever writes has, but no longer than d.
+func (w *wire) drain(t *Turn, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	w.mu.Lock()
+	w.rests = make(chan struct{}, 1)
+	for {
+		w.write(t)
+		if over := w.dead || !w.writing && w.out == nil; over {
+			break
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.rests:
+		case <-timer.C:
+			return
+		}
+		w.mu.Lock()
+	}
+	w.mu.Unlock()
 }
 
 // kill makes whoever reads or writes stop; the reader then closes the
@@ -277,7 +312,7 @@ func (w *wire) later(o *output, from int) {
 		for left := o.b[from:]; len(left) > 0; {
 			w.mu.Lock()
 			if w.dead {
-				w.writing = false
+				w.rest()
 				w.mu.Unlock()
 				return
 			}
@@ -290,7 +325,7 @@ func (w *wire) later(o *output, from int) {
 			if err != nil {
 				w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
 				w.kill()
-				w.writing = false
+				w.rest()
 			}
 			w.mu.Unlock()
 			if err != nil {
@@ -303,7 +338,7 @@ func (w *wire) later(o *output, from int) {
 		if !w.dead {
 			_ = w.nc.SetWriteDeadline(time.Time{})
 		}
-		w.writing = false
+		w.rest()
 		w.write(&t)
 		w.mu.Unlock()
 		t.flush()

@@ -107,8 +107,9 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		b.broken.Store(&err)
 	}
 	switch {
+	// What a former attempt was reading is kept even if it is too much: the new one was promised all of it.
 	case b.owner != 0:
-	case b.lost.Load() || len(b.kept)+n > replayLimit:
+	case b.lost.Load(), len(b.kept)+n > replayLimit && b.attempt.Load() == a.attempt:
 		b.lost.Store(true)
 		b.kept, a.at = nil, 0
 		b.owner = a.attempt

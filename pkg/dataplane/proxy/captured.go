@@ -32,6 +32,8 @@ const (
 // going, this very host; others go to the cluster that their destination names.
 type Captured struct {
 	Config
+	// Inbound: the connections are for applications on this host, and Discovery is an *Inbound.
+	Inbound bool
 	// Opaque ports are relayed without a look at the bytes; Skip ports also without the control plane.
 	Opaque, Skip map[uint16]bool
 	// RefuseUnknown refuses destinations that the control plane does not know;
@@ -58,7 +60,7 @@ func (c *Captured) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	h := &HTTP{Config: c.Config}
-	own := portOf(l.Addr())
+	own := capture.AddrPort(l.Addr()).Port()
 	return c.accept(ctx, l, func(conn net.Conn) {
 		wg.Go(func() { c.serve(ctx, conn, own, h.take) })
 	})
@@ -112,7 +114,7 @@ const refusedTime = time.Second
 // open looks how a connection begins, and makes the one to the upstream where
 // bytes are to be relayed.
 func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, cancel context.CancelCauseFunc, p *passage) (opening, error) {
-	from := addrPortOf(client.RemoteAddr())
+	from := capture.AddrPort(client.RemoteAddr())
 	dial := func() (*link, error) { return c.dialTarget(ctx, to, from, cancel, p) }
 	if to.refused != nil {
 		// A client that speaks HTTP is told why.
@@ -121,6 +123,12 @@ func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, can
 	o, err := opening{protocol: detect.Opaque}, error(nil)
 	if !to.opaque {
 		o, err = sniff(client, c.tcpIdle(), dial)
+	}
+	if err != nil && upstream.ReasonOf(err) != upstream.ClientGone && !to.opaque {
+		// Nobody could be dialled for a silent client. Its request, if one comes, is told why.
+		if late, gone := sniff(client, refusedTime, nil); gone == nil && c.asHTTP(to, late.protocol) {
+			return late, nil
+		}
 	}
 	if err == nil && o.up == nil && !c.asHTTP(to, o.protocol) {
 		o.up, err = dial()
@@ -172,9 +180,7 @@ func (c *Captured) forProtocol(ctx context.Context, to *route, p detect.Protocol
 	}
 	next := *to
 	next.name = inboundName(to.original, true)
-	if next.cluster, next.refused = c.resolve(ctx, next.name); next.refused != nil {
-		next.cluster = nil
-	}
+	next.cluster, next.refused = c.resolve(ctx, next.name)
 	return &next
 }
 
@@ -225,14 +231,3 @@ func (c *Captured) lookUp(ctx context.Context, to *route) {
 		to.label, to.refused = unknownCluster, err
 	}
 }
-
-func addrPortOf(a net.Addr) netip.AddrPort {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	p := tcp.AddrPort()
-	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
-}
-
-func portOf(a net.Addr) uint16 { return addrPortOf(a).Port() }

@@ -32,7 +32,7 @@ func TestCapturePage(t *testing.T) {
 		fmt.Sprintf("taken for bytes after %s.", undecidedTime),
 		fmt.Sprintf("begins like HTTP within %s,", refusedTime),
 		fmt.Sprintf("is waited for (%s)", Config{}.discoveryTimeout()),
-		fmt.Sprintf("requests wait %s (`--fail-fast-inbound`)", endpoints.DefaultFailFastInbound),
+		fmt.Sprintf("requests wait %s (`--fail-fast-inbound`)", endpoints.InboundFailFast),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/capture.md lacks %q", want)

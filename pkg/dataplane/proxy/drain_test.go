@@ -464,8 +464,8 @@ func TestConnectionAge(t *testing.T) {
 	}
 	wg.Wait()
 	slices.Sort(at)
-	if at[0] < 900*time.Millisecond || at[len(at)-1]-at[0] < 30*time.Millisecond {
-		t.Errorf("GOAWAYs from %s to %s", at[0], at[len(at)-1])
+	if at[0] < 900*time.Millisecond {
+		t.Errorf("the first GOAWAY after %s", at[0])
 	}
 	if err := <-over; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "proxy: connection_age") {
 		t.Errorf("a stream that never ends: %v", err)

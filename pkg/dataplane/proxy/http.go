@@ -29,11 +29,9 @@ type Config struct {
 	Discovery Discovery
 	Endpoints *endpoints.Set
 	Names     Names
-	// Inbound traffic is for the application behind the proxy; its requests wait less long for it.
-	Inbound bool
-	Metrics *Metrics
-	Tracker *Tracker
-	Logger  hclog.Logger
+	Metrics   *Metrics
+	Tracker   *Tracker
+	Logger    hclog.Logger
 	// AccessLog may be nil.
 	AccessLog *AccessLog
 	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.
@@ -316,7 +314,7 @@ func (x *exchange) finish() {
 	if reason == "" {
 		reason = upstream.None
 	}
-	x.Limits.count(reason)
+	x.Limits.ended(reason)
 	took := time.Since(x.began)
 	if x.memo != nil {
 		x.Metrics.endedAs(&x.memo.series, x.label, max(x.status, 100), reason, took)

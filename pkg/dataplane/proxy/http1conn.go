@@ -71,9 +71,9 @@ func (c *http1Conn) Serve(x *relay.Exchange) {
 func (c *http1Conn) refused(client net.Addr, e *http1.Error) {
 	switch e.Status {
 	case http.StatusRequestTimeout:
-		c.http.Limits.count(upstream.HeaderTimeout)
+		c.http.Limits.ended(upstream.HeaderTimeout)
 	case http.StatusRequestHeaderFieldsTooLarge:
-		c.http.Limits.count(upstream.HeaderLimit)
+		c.http.Limits.ended(upstream.HeaderLimit)
 	}
 	c.http.Logger.Debug("no request", "client", client, "status", e.Status, "err", e)
 }

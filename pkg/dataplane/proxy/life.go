@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -21,8 +23,9 @@ type life struct {
 	to      *route // where a captured connection was going; nil for others
 	tracker *Tracker
 	remote  string
-	hash    uint64          // of the client's address, for affinity
-	ctx     context.Context //nolint:containedctx // the connection's own: it ends what is on it
+	ends    proxyproto.Header // of the client's connection, as a PROXY header says them
+	hash    uint64            // of the client's address, for affinity
+	ctx     context.Context   //nolint:containedctx // the connection's own: it ends what is on it
 	cut     context.CancelCauseFunc
 
 	mu      sync.Mutex // guards all below
@@ -53,6 +56,10 @@ func (c *life) begins(t *Tracker, a arrival, s speaker) {
 	c.speaker, c.to, c.tracker = s, a.to, t
 	c.remote = a.RemoteAddr().String()
 	c.hash = clientHash(c.remote)
+	c.ends = proxyproto.Header{Source: capture.AddrPort(a.RemoteAddr()), Destination: capture.AddrPort(a.LocalAddr())}
+	if a.to != nil {
+		c.ends.Destination = a.to.original
+	}
 	c.ctx, c.cut = context.WithCancelCause(t.over)
 }
 
@@ -83,8 +90,7 @@ func (c *life) limitAge(maxAge, grace time.Duration) {
 	if maxAge <= 0 {
 		return
 	}
-	age := time.Duration(float64(maxAge) * (0.9 + 0.2*rand.Float64()))
-	c.after(age, func() {
+	c.after(about(maxAge), func() {
 		c.leave()
 		c.after(grace, func() {
 			c.cut(&upstream.Error{Reason: upstream.ConnectionAge, Err: errors.New("the connection has reached its greatest age, and the grace is over")})
@@ -92,6 +98,11 @@ func (c *life) limitAge(maxAge, grace time.Duration) {
 			c.after(settle, func() { _ = c.Close() })
 		})
 	})
+}
+
+// about gives d, or up to a tenth less or more.
+func about(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
 }
 
 // turn makes the connection leave after d; false when it has ended.

@@ -52,13 +52,14 @@ const defaultHeaderTime = 30 * time.Second
 // Count counts a limit that was reached.
 func (l *Limits) Count(r upstream.Reason) { l.reached.WithLabelValues(string(r)).Inc() }
 
-// count counts what ended for a reason that is a limit, once it has ended.
-func (l *Limits) count(r upstream.Reason) {
+// ended counts what ended, where its reason is a limit.
+func (l *Limits) ended(r upstream.Reason) {
 	if l == nil {
 		return
 	}
 	switch r { //nolint:exhaustive // the limits
-	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.HeaderTimeout, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout:
+	case upstream.Overload, upstream.BodyTooLarge, upstream.HeaderLimit, upstream.HeaderTimeout, upstream.BodyTimeout, upstream.SlowReader, upstream.IdleTimeout,
+		upstream.ConnectionLimit:
 		l.Count(r)
 	}
 }

@@ -152,3 +152,16 @@ func TestBodyIsReadAgain(t *testing.T) {
 		t.Errorf("%d of %d, %v", len(all), len(text), err)
 	}
 }
+
+// Connections that came together do not go together.
+func TestAbout(t *testing.T) {
+	t.Parallel()
+	const d = 100 * time.Second
+	lowest, highest := about(d), about(d)
+	for range 1000 {
+		lowest, highest = min(lowest, about(d)), max(highest, about(d))
+	}
+	if lowest < 90*time.Second || lowest > 92*time.Second || highest < 108*time.Second || highest > 110*time.Second {
+		t.Errorf("from %v to %v", lowest, highest)
+	}
+}

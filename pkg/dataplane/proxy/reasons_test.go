@@ -390,8 +390,7 @@ var provocations = []provocation{
 		return r.unread(grpc)
 	}},
 	{reason: upstream.NotCaptured, do: func(r *rig, grpc bool) told {
-		c := &proxy.Captured{Config: r.cfg, Own: func(netip.AddrPort) bool { return false }}
-		c.Inbound = true
+		c := &proxy.Captured{Config: r.cfg, Inbound: true, Own: func(netip.AddrPort) bool { return false }}
 		r.addr = r.serve(c.Serve)
 		return r.ask(r.t.Context(), grpc, echo)
 	}},

@@ -82,7 +82,7 @@ func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 	for {
 		lease, err := a.cluster.Acquire(ctx, endpoints.Request{
-			Hash: a.hash, Tried: a.tried, Sent: a.sent, Inbound: a.Inbound, Cancel: a.cancel, Lease: &a.leases[a.had%len(a.leases)],
+			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Lease: &a.leases[a.had%len(a.leases)],
 		})
 		switch {
 		case err == nil:
@@ -173,8 +173,8 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 			return nil, e
 		}
 		return a.acquire(ctx)
-	case e.Unsent || e.Reused:
-		// Nothing has worked on it: not a matter of policy.
+	case e.Unsent || e.Reused && idempotent(a.method):
+		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
 			return nil, e
 		}

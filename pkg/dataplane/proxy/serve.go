@@ -20,7 +20,8 @@ func (c Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn)
 			return nil
 		}
 		if err != nil {
-			// Out of file descriptors, say: it passes, and closing would make it worse.
+			// The listener has waited for file descriptors itself (package limit). What is left
+			// passes too, and closing would make it worse.
 			c.Logger.Warn("accept failed", "listener", l.Addr(), "err", err)
 			if !pause(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("accept on %s: %w", l.Addr(), err)

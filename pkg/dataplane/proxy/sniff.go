@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/detect"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
@@ -35,7 +36,7 @@ type link struct {
 }
 
 // hop is where it leads.
-func (l *link) hop() netip.AddrPort { return addrPortOf(l.RemoteAddr()) }
+func (l *link) hop() netip.AddrPort { return capture.AddrPort(l.RemoteAddr()) }
 
 func (l *link) close() {
 	if l != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -84,7 +85,7 @@ func (c Config) pass(ctx context.Context, conn net.Conn, relay func(context.Cont
 	_ = conn.Close()
 	p.Reason = upstream.ReasonOf(err)
 	c.Metrics.ended(p.label, 0, p.Reason, 0)
-	c.Limits.count(p.Reason)
+	c.Limits.ended(p.Reason)
 	if c.AccessLog == nil {
 		return
 	}
@@ -115,7 +116,7 @@ func (t *TCP) open(ctx context.Context, client *net.TCPConn, cancel context.Canc
 	if e := t.Limits.overloaded(); e != nil {
 		return nil, e
 	}
-	from := proxyproto.Header{Source: addrPortOf(client.RemoteAddr()), Destination: addrPortOf(client.LocalAddr())}
+	from := proxyproto.Header{Source: capture.AddrPort(client.RemoteAddr()), Destination: capture.AddrPort(client.LocalAddr())}
 	if t.ProxyHeader {
 		var err error
 		if from, err = readProxyHeader(client, from); err != nil {

@@ -21,7 +21,7 @@ import (
 func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc, note func(mesh.EndpointKey, upstream.Reason, time.Duration)) (*upstream.Raw, *endpoints.Lease, error) {
 	var tried []mesh.EndpointKey
 	for dials := 1; ; dials++ {
-		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Inbound: c.Inbound, Cancel: cancel})
+		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Cancel: cancel})
 		if errors.Is(err, endpoints.ErrAllTried) {
 			tried = nil
 			dials--
@@ -186,6 +186,9 @@ func (x *exchange) connect(ctx context.Context) error {
 	defer func() { _ = raw.Close() }()
 	defer x.Tracker.hold(raw)()
 	defer x.guard(raw)()
+	if err := announce(x.cluster, raw, x.conn.ends); err != nil {
+		return err
+	}
 	client, err := x.via.accept()
 	if err != nil {
 		return err

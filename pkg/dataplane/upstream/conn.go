@@ -50,17 +50,21 @@ func (c *counted) Close() error {
 	return c.TCPConn.Close()
 }
 
+// Write counts before it writes: the connection may break, and the count be
+// looked at, before the writer has come back from the kernel.
 func (c *counted) Write(b []byte) (int, error) {
+	c.wrote.Add(int64(len(b)))
 	n, err := c.TCPConn.Write(b)
-	c.wrote.Add(int64(n))
+	c.wrote.Add(int64(n - len(b)))
 	c.failed(err)
 	return n, err
 }
 
-// ReadFrom keeps sendfile and splice for bodies.
+// ReadFrom keeps sendfile and splice for bodies. It counts a byte before, as Write does.
 func (c *counted) ReadFrom(r io.Reader) (int64, error) {
+	c.wrote.Add(1)
 	n, err := c.TCPConn.ReadFrom(r)
-	c.wrote.Add(n)
+	c.wrote.Add(n - 1)
 	return n, err
 }
 

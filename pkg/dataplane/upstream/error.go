@@ -28,7 +28,8 @@ type Error struct {
 	Unanswered bool
 	// Reused is true when an HTTP/1.1 connection broke that had carried a
 	// request before, and no byte came for this one: then its server most
-	// likely took it to be idle and closed it (RFC 9112 section 9.3.1).
+	// likely took it to be idle and closed it (RFC 9112 section 9.3.1). It is no
+	// proof: a server that died at its work looks the same.
 	Reused bool
 	Err    error
 }
@@ -66,6 +67,9 @@ func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {
 	switch {
 	case ctx.Err() != nil:
 		e.Reason = ContextReason(ctx)
+	case exhausted(err):
+		// We cannot dial anybody, which says nothing of this endpoint.
+		e.Reason = ConnectionLimit
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Reason = ConnectRefused
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
@@ -76,6 +80,11 @@ func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {
 		e.Reason = ConnectFailed
 	}
 	return e
+}
+
+// exhausted tells whether this process or host has no descriptor or memory left for a socket (socket(2)).
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // plain takes net's own "dial tcp IP:PORT:" off, so that it is not said twice.
@@ -144,16 +153,21 @@ const cancelMargin = 50 * time.Millisecond
 // export and that it returns only for streams which the peer has not processed
 // (RFC 9113 section 6.8) or which were never opened.
 var notSent = []string{
-	"http2: Transport received Server's graceful shutdown GOAWAY",
-	"http2: client conn not usable",
+	goAwayText,
+	notUsableText,
 	"http2: client conn is closed",
 	"http2: client conn could not be established",
 }
 
+const (
+	goAwayText    = "http2: Transport received Server's graceful shutdown GOAWAY"
+	notUsableText = "http2: client conn not usable"
+)
+
 // isGoAway tells whether the connection took no further stream, by a GOAWAY or
-// because the client gave it up: the first two of notSent.
+// because the client gave it up.
 func isGoAway(err error) bool {
-	return strings.Contains(err.Error(), notSent[0]) || strings.Contains(err.Error(), notSent[1])
+	return strings.Contains(err.Error(), goAwayText) || strings.Contains(err.Error(), notUsableText)
 }
 
 // Shed tells whether the endpoint refused this one stream (REFUSED_STREAM): it

@@ -74,7 +74,7 @@ var outcomes = []outcome{
 	},
 	{
 		ConnectionLimit, Self, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
-		"The listeners hold `--max-connections`, or the process has no file descriptor left. The connection is reset or waits; only `freshmesh_limits_reached_total` has the reason.", "Look for who holds them, or raise the limit.",
+		"The listeners hold `--max-connections`, or the process has no file descriptor left. A new connection of a client is reset or waits, and only `freshmesh_limits_reached_total` has the reason; a request that needs a new connection to its endpoint is told, and the endpoint is not ejected.", "Look for who holds them, or raise the limit.",
 	},
 	{
 		Draining, Self, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",

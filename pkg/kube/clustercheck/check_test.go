@@ -28,7 +28,7 @@ func look(t *testing.T, url string, args ...string) (code int, stdout, stderr st
 func TestShipped(t *testing.T) {
 	_, url := newFake(t)
 	code, stdout, stderr := look(t, url)
-	if code != ExitOK || stderr != "" || !strings.HasSuffix(stdout, "\n0 missing, 0 warnings\n") {
+	if code != exitOK || stderr != "" || !strings.HasSuffix(stdout, "\n0 missing, 0 warnings\n") {
 		t.Errorf("code %d, stderr %q\n%s", code, stderr, stdout)
 	}
 	for _, want := range []string{
@@ -71,7 +71,7 @@ func TestFindings(t *testing.T) {
 		{"right of ours", func(f *fake) { f.denied[" watch services"] = true }, 1, "missing rights this user cannot watch services", "Bind the ClusterRole"},
 		{
 			"right of the service account", func(f *fake) { f.denied[account+" list endpointslices"] = true }, 1,
-			"missing rights " + account + " cannot list endpointslices.discovery.k8s.io", "kubectl apply -k configs/kubernetes/control-plane",
+			"missing rights " + account + " cannot list endpointslices.discovery.k8s.io", "kubectl apply -k",
 		},
 		{"right that is not required", func(f *fake) { f.denied["watch nodes"] = true }, 0, "warning rights this user cannot watch nodes", "Bind"},
 		{
@@ -106,11 +106,11 @@ func TestFindings(t *testing.T) {
 		},
 		{"no policy", func(f *fake) {
 			f.remove("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "", "freshmesh-injection")
-		}, 0, "warning inject MutatingAdmissionPolicy freshmesh-injection does not exist", "configs/kubernetes/injection"},
-		{"no ConfigMap", func(f *fake) { f.remove("v1", "configmaps", "freshmesh", "injection") }, 1, "missing inject ConfigMap injection does not exist", "configs/kubernetes/injection"},
+		}, 0, "warning inject MutatingAdmissionPolicy freshmesh-injection does not exist", "kubectl apply -k"},
+		{"no ConfigMap", func(f *fake) { f.remove("v1", "configmaps", "freshmesh", "injection") }, 1, "missing inject ConfigMap injection does not exist", "kubectl apply -k"},
 		{"wrong ConfigMap", func(f *fake) {
 			f.put("v1", "configmaps", "freshmesh", "injection", func(o map[string]any) { delete(o["data"].(map[string]any), "image") })
-		}, 1, "missing inject ConfigMap injection: data.image: missing", "configs/kubernetes/injection"},
+		}, 1, "missing inject ConfigMap injection: data.image: missing", "kubectl apply -k"},
 		{"address of one replica", func(f *fake) {
 			f.put("v1", "configmaps", "freshmesh", "injection", func(o map[string]any) { o["data"].(map[string]any)["xds-address"] = "xds-server.freshmesh.svc:18000" })
 		}, 0, "warning inject ConfigMap injection: xds-address xds-server.freshmesh.svc:18000 is not of", "headless"},
@@ -160,7 +160,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	if code != ExitMissing || report.Version != "v1.37.0" || report.Missing != 2 || report.Warnings != 0 {
+	if code != exitMissing || report.Version != "v1.37.0" || report.Missing != 2 || report.Warnings != 0 {
 		t.Errorf("code %d, %+v", code, report)
 	}
 	for _, finding := range report.Findings {
@@ -177,13 +177,13 @@ func TestCannotAsk(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for url, want := range map[string]string{other.URL: "no API server's answer", gone.URL: "connection refused to 127.0.0.1:"} {
-		if code, stdout, stderr := look(t, url); code != ExitUnknown || stdout != "" || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := look(t, url); code != exitUnknown || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 		}
 	}
 	_, url := newFake(t)
 	for _, args := range [][]string{{"-o", "yaml"}, {"more"}, {"--timeout", "0s"}, {"--context", "none"}} {
-		if code, _, stderr := look(t, url, args...); code != ExitUnknown || stderr == "" {
+		if code, _, stderr := look(t, url, args...); code != exitUnknown || stderr == "" {
 			t.Errorf("%q: code %d, stderr %q", args, code, stderr)
 		}
 	}

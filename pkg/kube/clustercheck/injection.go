@@ -12,8 +12,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/inject"
 )
 
-const applyInjection = "kubectl apply -k configs/kubernetes/injection"
-
 // maxNamed bounds how many pods a finding names.
 const maxNamed = 5
 
@@ -42,7 +40,7 @@ func (c *checker) checkInjection(ctx context.Context) {
 			return err
 		}},
 	} {
-		remedy := applyInjection + "\nor use `xds-server inject`"
+		remedy := applyAgain + "\nOr use `xds-server inject`."
 		if _, ok := found(c, "inject", Warning, remedy, o.kind, policyName, func() (struct{}, error) { return struct{}{}, o.get() }); ok {
 			c.report.add("inject", OK, "", "%s %s", o.kind, policyName)
 		}
@@ -53,7 +51,7 @@ func (c *checker) checkInjection(ctx context.Context) {
 
 // checkConfig reads what proxies start with. Without it, the policy refuses every pod.
 func (c *checker) checkConfig(ctx context.Context) {
-	m, ok := found(c, "inject", Missing, applyInjection, "ConfigMap", configName, func() (*corev1.ConfigMap, error) {
+	m, ok := found(c, "inject", Missing, applyAgain, "ConfigMap", configName, func() (*corev1.ConfigMap, error) {
 		return c.client.CoreV1().ConfigMaps(c.Namespace).Get(ctx, configName, metav1.GetOptions{})
 	})
 	if !ok {
@@ -61,7 +59,7 @@ func (c *checker) checkConfig(ctx context.Context) {
 	}
 	config, err := inject.ConfigOf(m.Data)
 	if err != nil {
-		c.report.add("inject", Missing, applyInjection, "ConfigMap %s: %s", configName, strings.ReplaceAll(err.Error(), "\n", "; "))
+		c.report.add("inject", Missing, applyAgain, "ConfigMap %s: %s", configName, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	if host := headlessName + "." + c.Namespace + "."; !strings.HasPrefix(config.XDSAddress, host) {

@@ -42,29 +42,29 @@ func (c *checker) checkInstall(ctx context.Context) {
 	get := metav1.GetOptions{}
 	core := c.client.CoreV1()
 	before := len(c.report.Findings)
-	if _, ok := found(c, "install", Missing, applyControlPlane, "Namespace", c.Namespace, func() (*corev1.Namespace, error) {
+	if _, ok := found(c, "install", Missing, applyAgain, "Namespace", c.Namespace, func() (*corev1.Namespace, error) {
 		return core.Namespaces().Get(ctx, c.Namespace, get)
 	}); !ok && c.report.Findings[before].State == Missing {
 		return // nothing can be in it
 	}
-	if _, ok := found(c, "install", Missing, applyControlPlane, "ServiceAccount", serverName, func() (*corev1.ServiceAccount, error) {
+	if _, ok := found(c, "install", Missing, applyAgain, "ServiceAccount", serverName, func() (*corev1.ServiceAccount, error) {
 		return core.ServiceAccounts(c.Namespace).Get(ctx, serverName, get)
 	}); ok {
 		c.report.add("install", OK, "", "ServiceAccount %s", serverName)
 	}
-	if role, ok := found(c, "install", Missing, applyControlPlane, "ClusterRole", roleName, func() (*rbacv1.ClusterRole, error) {
+	if role, ok := found(c, "install", Missing, applyAgain, "ClusterRole", roleName, func() (*rbacv1.ClusterRole, error) {
 		return c.client.RbacV1().ClusterRoles().Get(ctx, roleName, get)
 	}); ok {
 		c.judgeRole(role)
 	}
 	for _, name := range []string{serverName, headlessName} {
-		if s, ok := found(c, "install", Missing, applyControlPlane, "Service", name, func() (*corev1.Service, error) {
+		if s, ok := found(c, "install", Missing, applyAgain, "Service", name, func() (*corev1.Service, error) {
 			return core.Services(c.Namespace).Get(ctx, name, get)
 		}); ok {
 			c.judgeService(s)
 		}
 	}
-	if d, ok := found(c, "install", Missing, applyControlPlane, "Deployment", serverName, func() (*appsv1.Deployment, error) {
+	if d, ok := found(c, "install", Missing, applyAgain, "Deployment", serverName, func() (*appsv1.Deployment, error) {
 		return c.client.AppsV1().Deployments(c.Namespace).Get(ctx, serverName, get)
 	}); ok {
 		c.judgeDeployment(d)
@@ -81,7 +81,7 @@ func (c *checker) checkInstall(ctx context.Context) {
 
 // exists looks for what is good to have.
 func (c *checker) exists(kind, without string, get func() error) {
-	if _, ok := found(c, "install", Warning, applyControlPlane, kind, serverName+" (without it, "+without+")", func() (struct{}, error) { return struct{}{}, get() }); ok {
+	if _, ok := found(c, "install", Warning, applyAgain, kind, serverName+" (without it, "+without+")", func() (struct{}, error) { return struct{}{}, get() }); ok {
 		c.report.add("install", OK, "", "%s %s", kind, serverName)
 	}
 }
@@ -102,7 +102,7 @@ func (c *checker) judgeRole(role *rbacv1.ClusterRole) {
 		}
 	}
 	if len(more) > 0 {
-		c.report.add("install", Warning, applyControlPlane, "ClusterRole %s gives more than is used: %s", role.Name, strings.Join(more, ", "))
+		c.report.add("install", Warning, applyAgain, "ClusterRole %s gives more than is used: %s", role.Name, strings.Join(more, ", "))
 		return
 	}
 	c.report.add("install", OK, "", "ClusterRole %s gives nothing that is not used", role.Name)
@@ -111,9 +111,9 @@ func (c *checker) judgeRole(role *rbacv1.ClusterRole) {
 func (c *checker) judgeService(s *corev1.Service) {
 	switch {
 	case s.Name == headlessName && s.Spec.ClusterIP != corev1.ClusterIPNone:
-		c.report.add("install", Missing, applyControlPlane, "Service %s has a cluster IP: the barrier asks one replica, and not all", s.Name)
+		c.report.add("install", Missing, applyAgain, "Service %s has a cluster IP: the barrier asks one replica, and not all", s.Name)
 	case s.Name == headlessName && !s.Spec.PublishNotReadyAddresses:
-		c.report.add("install", Warning, applyControlPlane, "Service %s leaves out replicas that are not ready: the barrier does not ask one that ends, though proxies may hang on it", s.Name)
+		c.report.add("install", Warning, applyAgain, "Service %s leaves out replicas that are not ready: the barrier does not ask one that ends, though proxies may hang on it", s.Name)
 	default:
 		c.report.add("install", OK, "", "Service %s", s.Name)
 	}

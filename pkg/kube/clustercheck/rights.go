@@ -19,7 +19,9 @@ const (
 	configName   = "injection"
 )
 
-const applyControlPlane = "kubectl apply -k configs/kubernetes/control-plane"
+// applyAgain names no directory of ours: applied as it is, it would undo what an
+// install sets, its images first.
+const applyAgain = "Apply your install again: kubectl apply -k, or helm upgrade (docs/install.md)."
 
 // checkRights asks for every right: whether we have it, which is what `xds-server
 // serve` with the same kubeconfig needs, and whether the install's service account does.
@@ -35,7 +37,7 @@ func (c *checker) checkRights(ctx context.Context) {
 			return review.Status, nil
 		})
 	account := "system:serviceaccount:" + c.Namespace + ":" + serverName
-	c.reviews(ctx, account, applyControlPlane,
+	c.reviews(ctx, account, applyAgain,
 		func(a *authorizationv1.ResourceAttributes) (authorizationv1.SubjectAccessReviewStatus, error) {
 			review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -15,15 +15,15 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/kube"
 )
 
-// Exit codes of Main.
+// The exit codes of Main.
 const (
-	ExitOK      = 0
-	ExitMissing = 1
-	ExitUnknown = 2
+	exitOK      = 0
+	exitMissing = 1
+	exitUnknown = 2
 )
 
-// Options are what the command line says.
-type Options struct {
+// options are what the command line says.
+type options struct {
 	// Kubeconfig "" takes the service account of the pod that the program runs in.
 	Kubeconfig, Context string
 	// Namespace is where freshmesh is installed.
@@ -37,43 +37,43 @@ type Options struct {
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stdout)
 	if errors.Is(err, pflag.ErrHelp) {
-		return ExitOK
+		return exitOK
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 		var report *Report
-		if report, err = Run(ctx, o); report != nil {
+		if report, err = run(ctx, o); report != nil {
 			write := report.text
 			if o.Output == "json" {
 				write = report.json
 			}
 			err = errors.Join(err, write(stdout))
 			if err == nil && report.Missing > 0 {
-				return ExitMissing
+				return exitMissing
 			}
 		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "xds-server check: %v\n", err)
-		return ExitUnknown
+		return exitUnknown
 	}
-	return ExitOK
+	return exitOK
 }
 
-func parse(args []string, usage io.Writer) (Options, error) {
-	var o Options
+func parse(args []string, usage io.Writer) (options, error) {
+	var o options
 	flags := pflag.NewFlagSet("check", pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.SetOutput(usage)
 	flags.Usage = func() {
 		fmt.Fprintf(usage, "Usage: xds-server check [flags]\n\nLooks at a cluster and says what is missing, and what helps. It changes nothing. Exit code 0: nothing\n"+
-			"is missing, 1: something is, 2: the cluster could not be asked.\n\n%s", flags.FlagUsages())
+			"is missing, 1: something is, 2: the cluster could not be asked, or the command line is wrong.\n\n%s", flags.FlagUsages())
 	}
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster; without it, the cluster that this runs in")
-	flags.StringVar(&o.Context, "context", "", "context of the kubeconfig; without it, its current one (`name`)")
+	flags.StringVar(&o.Context, "context", "", "`name` of the kubeconfig's context; without it, its current one")
 	flags.StringVarP(&o.Namespace, "namespace", "n", "freshmesh", "`namespace` that freshmesh is installed in")
-	flags.StringVarP(&o.Output, "output", "o", "text", "text or json")
+	flags.StringVarP(&o.Output, "output", "o", "text", "`FORMAT`: text or json")
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long all of it may take")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -91,7 +91,7 @@ func parse(args []string, usage io.Writer) (Options, error) {
 
 // checker is one run.
 type checker struct {
-	Options
+	options
 	report *Report
 	server string
 	http   *http.Client
@@ -99,9 +99,9 @@ type checker struct {
 	client kubernetes.Interface
 }
 
-// Run looks at the cluster. The error is for a cluster that cannot be asked at
+// run looks at the cluster. The error is for a cluster that cannot be asked at
 // all; the Report is nil then.
-func Run(ctx context.Context, o Options) (*Report, error) {
+func run(ctx context.Context, o options) (*Report, error) {
 	config, err := kube.RESTConfig(kube.Config{Kubeconfig: o.Kubeconfig, Context: o.Context})
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	c := &checker{Options: o, report: &Report{Server: base.Host}, server: base.Host, http: raw, base: base.String(), client: client}
+	c := &checker{options: o, report: &Report{Server: base.Host}, server: base.Host, http: raw, base: base.String(), client: client}
 	if err := c.checkServer(ctx); err != nil {
 		return nil, err
 	}

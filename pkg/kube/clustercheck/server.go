@@ -80,7 +80,7 @@ func (c *checker) checkClock(date string, before, after time.Time) {
 }
 
 // checkAPI looks for the groups and resources that are needed.
-func (c *checker) checkAPI(context.Context) {
+func (c *checker) checkAPI(ctx context.Context) {
 	const policies = "admissionregistration.k8s.io/v1"
 	for _, need := range []struct {
 		version   string
@@ -100,7 +100,7 @@ func (c *checker) checkAPI(context.Context) {
 		{"policy/v1", []string{"poddisruptionbudgets"}, Warning, "Nothing keeps one replica up while nodes are drained: upgrade Kubernetes."},
 		{"networking.k8s.io/v1", []string{"networkpolicies"}, Warning, "The admin side is open to every pod: upgrade Kubernetes."},
 	} {
-		list, err := c.client.Discovery().ServerResourcesForGroupVersion(need.version)
+		list, err := c.client.Discovery().ServerResourcesForGroupVersionWithContext(ctx, need.version)
 		var lacking []string
 		for _, name := range need.resources {
 			if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name }) {

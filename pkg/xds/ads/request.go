@@ -132,25 +132,26 @@ func (s *Stream) subscribeDelta(r Request, ts *typeState, tr *ack.Tracker, first
 	if wild {
 		s.askAll(r.Type, tr, r.Initial, now)
 	}
-	for _, text := range r.Unsubscribe {
-		if text == "*" {
-			s.setWildcard(r.Type, tr, wild)
-			continue
-		}
-		name := mesh.Intern(text)
-		if s.remove(r.Type, tr, name) && tr.Wildcard() {
+	if slices.Contains(r.Unsubscribe, "*") {
+		s.setWildcard(r.Type, tr, wild)
+	}
+	gone, _ := interned(r.Unsubscribe)
+	for _, name := range s.remove(r.Type, tr, gone) {
+		if tr.Wildcard() {
 			// The wildcard may or may not cover it: the client is told
 			// ("Unsubscribing From Resources").
 			tr.Ask(name, s.view.Version(r.Type, name), now)
 		}
 	}
-	for _, text := range r.Subscribe {
-		ts.explicit = true
-		if text == "*" {
-			continue
-		}
-		name := mesh.Intern(text)
-		added := s.add(r.Type, tr, name)
+	asked, _ := interned(r.Subscribe)
+	fresh := make(map[mesh.Name]bool, len(asked))
+	for _, name := range s.add(r.Type, tr, asked) {
+		fresh[name] = true
+	}
+	ts.explicit = ts.explicit || len(r.Subscribe) > 0
+	for _, name := range asked {
+		text, added := name.Value(), fresh[name]
+		delete(fresh, name) // one that stands there twice is asked for again
 		if r.Initial[text] != "" {
 			continue // compared below
 		}
@@ -216,13 +217,12 @@ func (s *Stream) subscribeSotW(r Request, ts *typeState, tr *ack.Tracker, now ti
 		s.askAllSotW(r.Type, tr, now)
 		ts.owed = ts.owed || s.whole(r.Type) // nothing is an answer, too
 	}
-	for _, name := range slices.Clone(tr.Names()) {
-		if _, keep := slices.BinarySearchFunc(want, name, compareNames); !keep {
-			s.remove(r.Type, tr, name)
-		}
-	}
-	for _, name := range want {
-		if s.add(r.Type, tr, name) && (s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type)) {
+	s.remove(r.Type, tr, slices.DeleteFunc(slices.Clone(tr.Names()), func(name mesh.Name) bool {
+		_, keep := slices.BinarySearchFunc(want, name, compareNames)
+		return keep
+	}))
+	for _, name := range s.add(r.Type, tr, want) {
+		if s.view.Body(r.Type, name) != nil || s.sendsAbsence(r.Type) {
 			tr.Ask(name, "", now)
 		}
 	}
@@ -263,6 +263,12 @@ func (s *Stream) existing(t mesh.Type) []mesh.Name {
 
 // wanted gives the names of a request, sorted and each once, and whether "*" is among them.
 func wanted(texts []string) (names []mesh.Name, wild bool) {
+	names, wild = interned(texts)
+	return slices.Compact(sorted(names)), wild
+}
+
+// interned gives the names of a request as they stand there, and whether "*" is among them.
+func interned(texts []string) (names []mesh.Name, wild bool) {
 	names = make([]mesh.Name, 0, len(texts))
 	for _, text := range texts {
 		if text == "*" {
@@ -271,7 +277,7 @@ func wanted(texts []string) (names []mesh.Name, wild bool) {
 		}
 		names = append(names, mesh.Intern(text))
 	}
-	return slices.Compact(sorted(names)), wild
+	return names, wild
 }
 
 func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {
@@ -280,25 +286,28 @@ func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {
 	}
 }
 
-func (s *Stream) add(t mesh.Type, tr *ack.Tracker, name mesh.Name) bool {
-	if !tr.Add(name) {
-		return false
+// add subscribes to names, all at once since there may be a hundred thousand, and
+// gives those that are new.
+func (s *Stream) add(t mesh.Type, tr *ack.Tracker, names []mesh.Name) []mesh.Name {
+	added := tr.AddAll(names)
+	s.names += len(added)
+	for _, name := range added {
+		s.interest = append(s.interest, InterestChange{Type: t, Name: name, On: true})
 	}
-	s.names++
-	s.interest = append(s.interest, InterestChange{Type: t, Name: name, On: true})
-	return true
+	return added
 }
 
-func (s *Stream) remove(t mesh.Type, tr *ack.Tracker, name mesh.Name) bool {
-	if !tr.Remove(name) {
-		return false
+// remove is the opposite, and gives those that were there.
+func (s *Stream) remove(t mesh.Type, tr *ack.Tracker, names []mesh.Name) []mesh.Name {
+	removed := tr.RemoveAll(names)
+	s.names -= len(removed)
+	for _, name := range removed {
+		if !tr.Wildcard() {
+			tr.Drop(name)
+		}
+		s.interest = append(s.interest, InterestChange{Type: t, Name: name})
 	}
-	s.names--
-	if !tr.Wildcard() {
-		tr.Drop(name)
-	}
-	s.interest = append(s.interest, InterestChange{Type: t, Name: name})
-	return true
+	return removed
 }
 
 func (s *Stream) setWildcard(t mesh.Type, tr *ack.Tracker, on bool) {

@@ -111,7 +111,7 @@ func complete(b []byte, body int) bool {
 func listen(n int, serve func(*net.TCPConn) error) ([]string, func(), error) {
 	var addresses []string
 	var all []io.Closer
-	var mu sync.Mutex
+	var mu sync.Mutex // guards all
 	var wg sync.WaitGroup
 	stop := func() {
 		mu.Lock()
@@ -127,7 +127,9 @@ func listen(n int, serve func(*net.TCPConn) error) ([]string, func(), error) {
 			stop()
 			return nil, nil, err
 		}
+		mu.Lock()
 		all = append(all, l)
+		mu.Unlock()
 		addresses = append(addresses, l.Addr().String())
 		wg.Go(func() {
 			for {

@@ -42,7 +42,7 @@ func serve(ctx context.Context, args []string) error {
 	b := &backend{leaving: ctx, health: health.NewServer()}
 	b.ready.Store(true)
 	flags := pflag.NewFlagSet("app serve", pflag.ContinueOnError)
-	flags.StringVar(&b.name, "name", os.Getenv("HOSTNAME"), "name to answer with")
+	flags.StringVar(&b.name, "name", os.Getenv("HOSTNAME"), `name to answer with; "" is the address that was asked`)
 	web := flags.String("http", ":8080", "HTTP/1.1 and WebSocket (/ws); also /ready, /fail, /ok, /not-serving, /exit")
 	rpc := flags.String("grpc", ":9090", "gRPC")
 	lines := flags.String("tcp", ":9000", "lines of text")
@@ -131,7 +131,11 @@ func (b *backend) answer(w http.ResponseWriter, r *http.Request) {
 		return // the client is gone
 	}
 	b.pause(r.Context())
-	fmt.Fprintf(w, "%s %s", b.name, body)
+	name := b.name
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && name == "" {
+		name = at.IP.String()
+	}
+	fmt.Fprintf(w, "%s %s", name, body)
 }
 
 func (b *backend) answerReady(w http.ResponseWriter, _ *http.Request) {

@@ -48,11 +48,7 @@ func (t tests) Run() int {
 		return 1
 	}
 	defer the.Close()
-	code := t.m.Run()
-	if code != 0 {
-		fmt.Fprintln(os.Stderr, the.Logs(10))
-	}
-	return code
+	return t.m.Run()
 }
 
 func start() error {
@@ -65,7 +61,7 @@ func start() error {
 	if the, err = rig.Start(ctx, rig.Config{Nodes: 4, Images: images}); err != nil {
 		return err
 	}
-	manifest, err := render("mesh.yaml", map[string]any{"CheckInterval": "6s"})
+	manifest, err := render("mesh.yaml", map[string]any{"CheckInterval": "15s"})
 	if err == nil {
 		err = the.Apply(ctx, "", manifest, false)
 	}

@@ -51,13 +51,20 @@ type backend struct {
 	Grace int
 	// Nodes are those that the pods may run on, as a YAML list; "" is all.
 	Nodes string
-	Args  []string
+	// Spread is a label of nodes that the pods are spread by; "" for none.
+	Spread string
+	Args   []string
 	// Sidecar is nil for pods without a proxy.
 	Sidecar *sidecar
 }
 
 // barrier is the preStop that waits until no proxy uses the pod.
 const barrier = `{httpGet: {port: 15021, path: "/drain?timeout=25s"}}`
+
+// plain is a backend without a proxy.
+func plain(name string, replicas int) backend {
+	return backend{Name: name, Replicas: replicas, Strategy: rolling("25%", "25%"), Version: "1", Grace: 5}
+}
 
 // inMesh is a backend as it is meant to run: with a data plane, and the barrier.
 func inMesh(name string, replicas int, strategy string) backend {

@@ -2,28 +2,10 @@ package e2e
 
 import (
 	"slices"
-	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
-
-// Rolling updates, with clients that never retry and the barrier as preStop:
-// not one request fails, and the new pods are those that answer.
-func TestRollingUpdate(t *testing.T) {
-	for name, strategy := range map[string]string{"25%": rolling("25%", "25%"), "100%": rolling("100%", "100%")} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, "rolling")
-			b := inMesh("echo", 4, strategy)
-			p.deploy(b)
-			clients := p.bothClients("echo")
-			old := names(p.pods("echo"))
-			b.Version = "2"
-			p.deploy(b)
-			p.replaced(clients, old, names(p.pods("echo")))
-		})
-	}
-}
 
 // bothClients starts a client behind our data plane and one behind Envoy, and waits until all is answered.
 func (p place) bothClients(service string) []client {

@@ -140,7 +140,7 @@ func (p place) logs() {
 			files, _ := filepath.Glob(filepath.Join(the.Dir, "pods", string(pod.UID), "*.log"))
 			for _, f := range files {
 				content, err := os.ReadFile(f)
-				p.t.Logf("%s %s: %s: %v\n%s", pod.Name, pod.Status.Phase, filepath.Base(f), err, tail(string(content), 25))
+				p.t.Logf("%s %s: %s: %v\n%s", pod.Name, pod.Status.Phase, filepath.Base(f), err, tail(string(content), 12))
 			}
 		}
 	}
@@ -292,7 +292,8 @@ func (c client) stats() report.Stats {
 	return s
 }
 
-// answeredBy waits until, for every kind, an answer has come from each of the backends named since the time given.
+// answeredBy waits until answers have come, since the time given, from each of the
+// backends named to short requests, and from any of them to what is long-lived.
 func (c client) answeredBy(since time.Time, names ...string) {
 	c.t.Helper()
 	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
@@ -300,11 +301,14 @@ func (c client) answeredBy(since time.Time, names ...string) {
 		if err != nil {
 			return false, err
 		}
-		for _, k := range s.Kinds {
+		for kind, k := range s.Kinds {
+			all, some := true, false
 			for _, name := range names {
-				if k.Answers[name].Last.Before(since) {
-					return false, s
-				}
+				late := k.Answers[name].Last.After(since)
+				all, some = all && late, some || late
+			}
+			if short := kind == "http" || kind == "grpc"; short && !all || !some {
+				return false, fmt.Sprintf("%s: %+v", kind, k)
 			}
 		}
 		return len(s.Kinds) > 0, nil

@@ -24,30 +24,30 @@ type target struct {
 	exec func(ctx context.Context, command []string) (int32, error)
 }
 
-// hook runs a lifecycle hook until it is done or ctx ends. As kubelet does, it
-// takes any HTTP response for a good one.
-func (t target) hook(ctx context.Context, h *v1.LifecycleHandler) error {
+// hook runs a lifecycle hook until it is done or ctx ends, and gives what it said: the status and
+// the body of an HTTP response. As kubelet does, it takes any response for a good one.
+func (t target) hook(ctx context.Context, h *v1.LifecycleHandler) (said string, err error) {
 	switch {
 	case h.Exec != nil:
 		code, err := t.exec(ctx, h.Exec.Command)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d", code)
 		}
-		return err
+		return "", err
 	case h.HTTPGet != nil:
-		_, err := t.get(ctx, h.HTTPGet, "kube-lifecycle/1.37")
-		return err
+		status, body, err := t.get(ctx, h.HTTPGet, "kube-lifecycle/1.37")
+		return fmt.Sprint(status, " ", body), err
 	case h.Sleep != nil:
 		timer := time.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			return nil
+			return "", nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return "", ctx.Err()
 		}
 	default:
-		return fmt.Errorf("hook of %s does nothing", t.spec.Name)
+		return "", fmt.Errorf("hook of %s does nothing", t.spec.Name)
 	}
 }
 
@@ -63,7 +63,7 @@ func (t target) probe(ctx context.Context, p *v1.Probe) error {
 		}
 		return err
 	case p.HTTPGet != nil:
-		status, err := t.get(ctx, p.HTTPGet, "kube-probe/1.37")
+		status, _, err := t.get(ctx, p.HTTPGet, "kube-probe/1.37")
 		if err == nil && (status < 200 || status >= 400) {
 			err = fmt.Errorf("HTTP status %d", status)
 		}
@@ -85,17 +85,17 @@ func (t target) probe(ctx context.Context, p *v1.Probe) error {
 	}
 }
 
-// get gives the status of a GET on a connection of its own.
-func (t target) get(ctx context.Context, g *v1.HTTPGetAction, agent string) (int, error) {
+// get gives the status and the beginning of the body of a GET on a connection of its own.
+func (t target) get(ctx context.Context, g *v1.HTTPGetAction, agent string) (status int, body string, err error) {
 	port, err := t.port(g.Port)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	scheme := strings.ToLower(cmp.Or(string(g.Scheme), "http"))
 	url := scheme + "://" + net.JoinHostPort(t.host(g.Host), port) + "/" + strings.TrimPrefix(g.Path, "/")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	request.Header.Set("User-Agent", agent)
 	for _, h := range g.HTTPHeaders {
@@ -108,11 +108,11 @@ func (t target) get(ctx context.Context, g *v1.HTTPGetAction, agent string) (int
 	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer func() { _ = response.Body.Close() }()
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, 10<<10))
-	return response.StatusCode, err
+	text, err := io.ReadAll(io.LimitReader(response.Body, 10<<10))
+	return response.StatusCode, string(text), err
 }
 
 func (t target) host(named string) string {

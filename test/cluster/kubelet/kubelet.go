@@ -136,7 +136,8 @@ func (k *Kubelet) seen(ctx context.Context, o any) {
 		})
 		return
 	}
-	go w.do(func() { w.update(pod) })
+	w.latest.Store(pod)
+	go w.do(w.update)
 }
 
 func (k *Kubelet) unseen(o any) {
@@ -158,23 +159,18 @@ func (k *Kubelet) unseen(o any) {
 	}
 }
 
-// update takes a newer form of the pod.
-func (w *worker) update(pod *v1.Pod) {
-	if newer(pod.ResourceVersion, w.pod.ResourceVersion) {
-		before := w.pod
-		w.pod = pod
-		if w.ending && before.DeletionGracePeriodSeconds != nil && pod.DeletionGracePeriodSeconds != nil &&
-			*pod.DeletionGracePeriodSeconds < *before.DeletionGracePeriodSeconds {
-			w.cut()
-		}
-		if w.ended && pod.DeletionTimestamp != nil {
-			w.out.remove()
-		}
+// update takes the pod as it was seen last. Resource versions say nothing about that: the store may go back.
+func (w *worker) update() {
+	before, pod := w.pod, w.latest.Load()
+	w.pod = pod
+	if w.ending && before.DeletionGracePeriodSeconds != nil && pod.DeletionGracePeriodSeconds != nil &&
+		*pod.DeletionGracePeriodSeconds < *before.DeletionGracePeriodSeconds {
+		w.cut()
+	}
+	if w.ended && pod.DeletionTimestamp != nil {
+		w.out.remove()
 	}
 }
-
-// newer compares resource versions, which are numbers (KEP-5504).
-func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a >= b }
 
 // Die plays a node that loses its power: its pods are off the network without a word, its
 // processes end, and nobody hears of it.

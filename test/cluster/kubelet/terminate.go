@@ -51,13 +51,13 @@ func (w *worker) kill(ctx context.Context, c *container, grace time.Duration, or
 		began := time.Now()
 		w.trace(c, "preStop", "")
 		hook, stop := context.WithTimeout(ctx, grace)
-		err := w.target(c).hook(hook, l.PreStop)
+		said, err := w.target(c).hook(hook, l.PreStop)
 		stop()
-		detail := ""
 		if err != nil {
-			detail = err.Error()
+			w.trace(c, "preStop failed", err.Error())
+		} else {
+			w.trace(c, "preStop done", said)
 		}
-		w.trace(c, "preStop done", detail)
 		grace -= time.Since(began).Truncate(time.Second)
 	}
 	if grace > 0 {

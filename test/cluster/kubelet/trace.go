@@ -13,9 +13,9 @@ type Event struct {
 	At        time.Time
 	Pod       types.NamespacedName
 	Container string
-	// What is started, ready, unready, preStop, preStop done, SIGTERM, SIGKILL, ended or deleted.
+	// What is started, ready, unready, preStop, preStop done, preStop failed, SIGTERM, SIGKILL, ended or deleted.
 	What string
-	// Detail says more: an exit code, an error.
+	// Detail says more: an exit code, an error, the response that a preStop got.
 	Detail string
 }
 

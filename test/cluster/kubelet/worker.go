@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -30,6 +31,8 @@ type worker struct {
 	dir string
 	// v4 and v6 are its addresses, given back at its end.
 	v4, v6 netip.Addr
+	// latest is the pod as it was seen last.
+	latest atomic.Pointer[v1.Pod]
 	// events are functions for run's goroutine.
 	events chan func()
 	// done is closed when the worker is.
@@ -228,7 +231,7 @@ func (w *worker) start(ctx context.Context, c *container) {
 		w.do(func() { w.exited(c, run) })
 	})
 	if l := c.spec.Lifecycle; l != nil && l.PostStart != nil {
-		if err := w.target(c).hook(ctx, l.PostStart); err != nil {
+		if _, err := w.target(c).hook(ctx, l.PostStart); err != nil {
 			w.log.Warn("postStart failed", "container", c.spec.Name, "err", err)
 			p.signal(9)
 		}

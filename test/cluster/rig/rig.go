@@ -37,7 +37,8 @@ type Config struct {
 	Programs build.Programs
 	// Images stand for more container images, by the last part of their names without the tag.
 	Images map[string]kubelet.Image
-	// NodeGrace and EvictAfter are as in cluster.Config (6 s and 2 s).
+	// NodeGrace and EvictAfter are as in cluster.Config (20 s and 2 s): on a loaded machine a node
+	// that is alive may be late.
 	NodeGrace, EvictAfter time.Duration
 	// BackOff is the pause before a container's second restart (1 s).
 	BackOff time.Duration
@@ -50,8 +51,11 @@ type Config struct {
 // Rig is a running cluster.
 type Rig struct {
 	*cluster.Cluster
-	DNS   *dns.Server
-	Nodes []*kubelet.Kubelet
+	DNS     *dns.Server
+	Nodes   []*kubelet.Kubelet
+	Network *sandbox.Network
+	// Programs are those that were built.
+	Programs build.Programs
 	// Dir has the logs: pods/UID/CONTAINER.log, and those of the control plane.
 	Dir string
 
@@ -65,7 +69,7 @@ func Start(ctx context.Context, c Config) (*Rig, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	r := &Rig{Dir: c.Dir}
+	r := &Rig{Dir: c.Dir, Programs: c.Programs}
 	if r.Dir == "" {
 		dir, err := os.MkdirTemp("", "cluster-")
 		if err != nil {
@@ -77,8 +81,8 @@ func Start(ctx context.Context, c Config) (*Rig, error) {
 			return nil, err
 		}
 	}
-	network, err := sandbox.NewNetwork()
-	if err != nil {
+	var err error
+	if r.Network, err = sandbox.NewNetwork(); err != nil {
 		return nil, err
 	}
 	control := filepath.Join(r.Dir, "control-plane")
@@ -95,7 +99,7 @@ func Start(ctx context.Context, c Config) (*Rig, error) {
 	r.DNS = dns.New(r.Admin, sandbox.DNSService)
 	r.group.Go(func() error { return r.DNS.Run(ctx) })
 	for number := 1; number <= c.Nodes; number++ {
-		node, err := r.node(c, network, number)
+		node, err := r.node(c, number)
 		if err != nil {
 			r.Close()
 			return nil, err
@@ -117,7 +121,7 @@ func (c *Config) complete() error {
 		return errors.New("rig: the programs have not been built: TestMain must call Main")
 	}
 	if c.NodeGrace == 0 {
-		c.NodeGrace = 6 * time.Second
+		c.NodeGrace = 20 * time.Second
 	}
 	if c.EvictAfter == 0 {
 		c.EvictAfter = 2 * time.Second
@@ -129,10 +133,10 @@ func (c *Config) complete() error {
 }
 
 // node makes node number N.
-func (r *Rig) node(c Config, network *sandbox.Network, number int) (*kubelet.Kubelet, error) {
+func (r *Rig) node(c Config, number int) (*kubelet.Kubelet, error) {
 	name := fmt.Sprintf("node-%d", number)
 	address := netip.AddrFrom4([4]byte{172, 30, 0, byte(number)}) //nolint:gosec // few
-	if err := network.Alias(address); err != nil {
+	if err := r.Network.Alias(address); err != nil {
 		return nil, err
 	}
 	api, err := r.User("system:node:"+name, "system:nodes")
@@ -149,9 +153,9 @@ func (r *Rig) node(c Config, network *sandbox.Network, number int) (*kubelet.Kub
 	}
 	return kubelet.New(kubelet.Config{
 		Name: name, Number: number, Address: address, Zone: "zone-" + string("abc"[(number-1)%3]), Region: "region-1",
-		API: api, Network: network, DNS: sandbox.DNSService, Dir: dir,
+		API: api, Network: r.Network, DNS: sandbox.DNSService, Dir: dir,
 		Enter: filepath.Join(c.Programs.Own, "enter"), Image: c.image,
-		BackOff: c.BackOff, Beat: c.NodeGrace / 4, Logger: log,
+		BackOff: c.BackOff, Beat: c.NodeGrace / 10, Logger: log,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -74,7 +75,7 @@ func (r *Rig) Namespace(t testing.TB, name string, labels map[string]string) str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.Admin.CoreV1().Namespaces().Delete(context.Background(), made.Name, metav1.DeleteOptions{}); err != nil {
+		if err := r.Admin.CoreV1().Namespaces().Delete(context.Background(), made.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("namespace %s: %v", made.Name, err)
 		}
 	})

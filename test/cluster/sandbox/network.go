@@ -55,6 +55,21 @@ func (n *Network) Alias(a netip.Addr) error {
 	return addAddress(netlink.AddrAdd, n.bridge, netip.PrefixFrom(a, a.BitLen()))
 }
 
+// Local makes the sandbox itself have every address of a range.
+func (n *Network) Local(p netip.Prefix) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	to := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	if err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: lo.Attrs().Index, Dst: to, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Table: unix.RT_TABLE_LOCAL,
+	}); err != nil {
+		return fmt.Errorf("local range %s: %w", p, err)
+	}
+	return nil
+}
+
 // Pod is the network of one pod: a namespace with a loopback of its own, and one
 // interface on the bridge.
 type Pod struct {

@@ -1,0 +1,139 @@
+package http2
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// later decides in goroutines of its own.
+type later struct {
+	decide func(k Ticket)
+	wg     sync.WaitGroup
+}
+
+func (l *later) Request(k Ticket, _ *message.Request) (Exchange, Decision) {
+	l.wg.Go(func() { l.decide(k) })
+	return &plain{}, Decision{Later: true}
+}
+
+// TestLater: what is decided in another goroutine holds as what is decided at once, and a Ticket that is old does nothing.
+func TestLater(t *testing.T) {
+	rig := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(answer)))
+	pool := rig.pools[0]
+	tests := []struct {
+		name   string
+		decide func(k Ticket)
+		status int
+		text   string
+	}{
+		{"to a pool", func(k Ticket) { k.Resume(Decision{To: pool}) }, 418, "5"},
+		{"twice", func(k Ticket) {
+			k.Resume(Decision{To: pool})
+			k.Resume(Decision{Reply: &Reply{Status: 500}})
+		}, 418, "5"},
+		{"a reply", func(k Ticket) { k.Resume(Decision{Reply: &Reply{Status: 200, Body: "hello"}}) }, 200, "hello"},
+		{"an error", func(k Ticket) { k.Resume(Decision{Error: &upstream.Error{Reason: upstream.NoEndpoints}}) }, 503, "no_endpoints"},
+		{"a failure", func(k Ticket) { k.Fail(&upstream.Error{Reason: upstream.Draining}) }, 503, "draining"},
+		{"a failure before a decision", func(k Ticket) {
+			k.Fail(&upstream.Error{Reason: upstream.Draining})
+			k.Resume(Decision{To: pool})
+		}, 503, "draining"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &later{decide: tt.decide}
+			client := goClient(t)
+			front := startHandler(t, h)
+			for range 5 {
+				resp, err := client.Post("http://"+front+"/", "text/plain", strings.NewReader("12345"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var text strings.Builder
+				_ = resp.Write(&text)
+				_ = resp.Body.Close()
+				if resp.StatusCode != tt.status || !strings.Contains(text.String(), tt.text) {
+					t.Errorf("%d %q", resp.StatusCode, text.String())
+				}
+			}
+			h.wg.Wait()
+		})
+	}
+}
+
+// TestRetire: a pool that is retired takes nothing new, finishes what it has, and then has no connection.
+func TestRetire(t *testing.T) {
+	release := make(chan struct{})
+	rig := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		w.WriteHeader(204)
+	})))
+	client := goClient(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if code, _, _, err := get(t, client, rig.addr); code != 204 {
+			t.Error(code, err)
+		}
+	})
+	pool := rig.pools[0]
+	waitFor(t, "it is on its way", func() bool { return pool.calls() == 1 })
+	pool.Retire(time.Minute)
+	if code, text, _, err := get(t, client, rig.addr); code != 503 || !strings.Contains(text, "endpoint_removed") {
+		t.Errorf("%d %q %v", code, text, err)
+	}
+	close(release)
+	wg.Wait()
+	waitFor(t, "no connection is left", func() bool { return pool.Connections() == 0 })
+}
+
+// TestRetireCuts: what is not over at the end of the drain time fails with the reason.
+func TestRetireCuts(t *testing.T) {
+	release := make(chan struct{})
+	rig := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})))
+	defer close(release)
+	client := goClient(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if code, text, _, err := get(t, client, rig.addr); code != 503 || !strings.Contains(text, "endpoint_removed") {
+			t.Errorf("%d %q %v", code, text, err)
+		}
+	})
+	waitFor(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
+	rig.pools[0].Retire(50 * time.Millisecond)
+	wg.Wait()
+}
+
+// TestCloseIdle closes what carries nothing; the next request has a new connection made.
+func TestCloseIdle(t *testing.T) {
+	rig := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(answer)))
+	client := goClient(t)
+	for range 3 {
+		if code, _, _, err := get(t, client, rig.addr); code != 418 {
+			t.Fatal(code, err)
+		}
+		waitFor(t, "nothing is on its way", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+		rig.pools[0].CloseIdle()
+		waitFor(t, "no connection is left", func() bool { return rig.pools[0].Connections() == 0 })
+	}
+}
+
+// active is how many requests clients have open.
+func (r *relayRig) active() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for v := range r.servers {
+		n += v.Active()
+	}
+	return n
+}
