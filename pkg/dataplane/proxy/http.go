@@ -238,7 +238,7 @@ func (x *exchange) target() (string, error) {
 
 // fail answers with an error of ours.
 func (x *exchange) fail(err error) {
-	e := asError(err)
+	e := upstream.AsError(err)
 	x.failed(e)
 	x.interim.stop()
 	x.farewell(x.last || x.pinned(e) || x.unread())
@@ -276,8 +276,8 @@ func (x *exchange) abort(e *upstream.Error) {
 	if isGRPC(x.r.Header) && x.r.ProtoMajor == 2 && e.Reason != upstream.ClientGone {
 		h := x.w.Header()
 		h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(e.Reason.GRPC())))
-		h.Set(http.TrailerPrefix+"Grpc-Message", grpcMessage("freshmesh: "+e.Error()))
-		h.Set(http.TrailerPrefix+"Proxy-Status", proxyStatus(e))
+		h.Set(http.TrailerPrefix+"Grpc-Message", e.GRPCMessage())
+		h.Set(http.TrailerPrefix+"Proxy-Status", e.ProxyStatus())
 		return
 	}
 	panic(http.ErrAbortHandler)

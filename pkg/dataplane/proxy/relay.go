@@ -58,7 +58,7 @@ func (x *exchange) try(ctx context.Context, lease *endpoints.Lease, conn upstrea
 		}
 		_ = resp.Body.Close()
 	}
-	e := asError(err)
+	e := upstream.AsError(err)
 	broken := x.body.failure()
 	switch {
 	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
@@ -218,7 +218,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response, lease *endpo
 
 // brokenOff says why a body could not be copied to its end.
 func (x *exchange) brokenOff(ctx context.Context, err error, lease *endpoints.Lease) *upstream.Error {
-	e, slow := asError(err), x.timed.slow()
+	e, slow := upstream.AsError(err), x.timed.slow()
 	switch {
 	case slow != nil:
 		e = slow

@@ -103,7 +103,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (*http.Respo
 	conn, err := lease.Upstream.Acquire(ctx)
 	a.dialling = err != nil
 	if err != nil {
-		e := asError(err)
+		e := upstream.AsError(err)
 		lease.DialFailed(e.Reason)
 		a.dials++
 		return nil, e
