@@ -28,27 +28,23 @@ func (n names) has(name mesh.Name) bool {
 	return ok
 }
 
-func (n names) with(name mesh.Name) (names, bool) {
-	i, ok := n.find(name)
-	if ok {
-		return n, false
-	}
-	return slices.Insert(n, i, name), true
-}
-
-// withAll adds many, which may be in any order and there already, in one pass:
+// with adds names that are not there, in any order: one pass over the set, since
 // each by itself would move all that follow it.
-func (n names) withAll(more []mesh.Name) names {
-	if len(more) == 0 {
-		return n
+func (n names) with(more []mesh.Name) names {
+	more = slices.SortedFunc(slices.Values(more), compareNames)
+	end := len(n) // of what stays where it is, or has not moved yet
+	n = append(n, more...)
+	for k := len(more); k > 0; k-- {
+		at, _ := n[:end].find(more[k-1])
+		copy(n[at+k:], n[at:end])
+		n[at+k-1] = more[k-1]
+		end = at
 	}
-	all := slices.Concat(n, more)
-	slices.SortFunc(all, compareNames)
-	return slices.Compact(all)
+	return n
 }
 
-// withoutAll is the opposite of withAll.
-func (n names) withoutAll(gone map[mesh.Name]struct{}) names {
+// without is the opposite of with: gone are all there.
+func (n names) without(gone map[mesh.Name]struct{}) names {
 	if len(gone) == len(n) {
 		return nil
 	}
@@ -56,15 +52,4 @@ func (n names) withoutAll(gone map[mesh.Name]struct{}) names {
 		_, ok := gone[name]
 		return ok
 	})
-}
-
-func (n names) without(name mesh.Name) (names, bool) {
-	i, ok := n.find(name)
-	if !ok {
-		return n, false
-	}
-	if len(n) == 1 {
-		return nil, true
-	}
-	return slices.Delete(n, i, i+1), true
 }

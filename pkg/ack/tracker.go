@@ -126,14 +126,8 @@ func (t *Tracker) SetSeen(g mesh.Generation) { t.seen = g }
 // SetWildcard sets or takes back the wildcard.
 func (t *Tracker) SetWildcard(on bool) { t.wildcard = on }
 
-// Add adds a name to those asked for; false when it was there already.
-func (t *Tracker) Add(name mesh.Name) (added bool) {
-	t.names, added = t.names.with(name)
-	return added
-}
-
-// AddAll adds many names to those asked for, and gives those that were not there already.
-func (t *Tracker) AddAll(more []mesh.Name) (added []mesh.Name) {
+// Add adds names to those asked for, and gives those that were not there already.
+func (t *Tracker) Add(more ...mesh.Name) (added []mesh.Name) {
 	seen := make(map[mesh.Name]struct{}, len(more))
 	for _, name := range more {
 		if _, again := seen[name]; !again && !t.names.has(name) {
@@ -141,12 +135,12 @@ func (t *Tracker) AddAll(more []mesh.Name) (added []mesh.Name) {
 		}
 		seen[name] = struct{}{}
 	}
-	t.names = t.names.withAll(added)
+	t.names = t.names.with(added)
 	return added
 }
 
-// RemoveAll takes many names back, and gives those that were there.
-func (t *Tracker) RemoveAll(gone []mesh.Name) (removed []mesh.Name) {
+// Remove takes names back, and gives those that were there.
+func (t *Tracker) Remove(gone ...mesh.Name) (removed []mesh.Name) {
 	drop := make(map[mesh.Name]struct{}, len(gone))
 	for _, name := range gone {
 		if _, again := drop[name]; !again && t.names.has(name) {
@@ -155,14 +149,8 @@ func (t *Tracker) RemoveAll(gone []mesh.Name) (removed []mesh.Name) {
 		}
 	}
 	if len(removed) > 0 {
-		t.names = t.names.withoutAll(drop)
+		t.names = t.names.without(drop)
 	}
-	return removed
-}
-
-// Remove takes a name back; false when it was not there.
-func (t *Tracker) Remove(name mesh.Name) (removed bool) {
-	t.names, removed = t.names.without(name)
 	return removed
 }
 

@@ -137,7 +137,7 @@ func (s *Stream) open(t *Turn, waited bool) {
 	far, token, err := s.to.Open(t, s, s.attempt, &s.request, bare, waited)
 	switch {
 	case err != nil:
-		s.failed(t, asError(err))
+		s.failed(t, upstream.AsError(err))
 	case far == nil:
 		s.phase = waiting
 	default:

@@ -286,7 +286,7 @@ func ourDoing(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) *u
 
 // fail answers with an error of ours.
 func (x *exchange) fail(err error) {
-	e := asError(err)
+	e := upstream.AsError(err)
 	x.failed(e)
 	x.status = e.Reason.Status()
 	x.via.refuse(refusalOf(e, x.grpc), x.last || x.pinned(e) || x.conn.told())

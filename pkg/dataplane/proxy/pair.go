@@ -116,7 +116,7 @@ func (p *pair) send(ctx context.Context, lease *endpoints.Lease, limit time.Dura
 		p.resp = resp
 		return answer{resp.StatusCode, resp.Header}, nil
 	}
-	e := asError(err)
+	e := upstream.AsError(err)
 	broken := p.body.failure()
 	switch {
 	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
@@ -210,8 +210,8 @@ func (p *pair) abort(e *upstream.Error) {
 	case isGRPC(p.r.Header.Get("Content-Type")) && e.Reason != upstream.ClientGone:
 		h := p.w.Header()
 		h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(e.Reason.GRPC())))
-		h.Set(http.TrailerPrefix+"Grpc-Message", grpcMessage("freshmesh: "+e.Error()))
-		h.Set(http.TrailerPrefix+"Proxy-Status", proxyStatus(e))
+		h.Set(http.TrailerPrefix+"Grpc-Message", e.GRPCMessage())
+		h.Set(http.TrailerPrefix+"Proxy-Status", e.ProxyStatus())
 	default:
 		panic(http.ErrAbortHandler)
 	}
@@ -290,7 +290,7 @@ func (p *pair) relay(ctx context.Context, last bool) *upstream.Error {
 
 // brokenOff says why a body could not be copied to its end.
 func (p *pair) brokenOff(ctx context.Context, err error) *upstream.Error {
-	e, slow := asError(err), p.timed.slow()
+	e, slow := upstream.AsError(err), p.timed.slow()
 	switch {
 	case slow != nil:
 		e = slow

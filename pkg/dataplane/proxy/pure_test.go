@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -67,17 +66,6 @@ func FuzzAuthority(f *testing.F) {
 			t.Fatalf("%q gives %q, which gives %q, %v", authority, name, again, err)
 		}
 	})
-}
-
-func TestProxyStatusIsQuoted(t *testing.T) {
-	e := &upstream.Error{Reason: upstream.ConnectRefused, NextHop: netip.MustParseAddrPort("[fd00::1]:80"), Err: errors.New("say \"a\\b\"\r\nüber")}
-	want := `freshmesh; error=connection_refused; next-hop="[fd00::1]:80"; details="say \"a\\b\"????ber"; layer=connection; reason=connect_refused`
-	if got := proxyStatus(e); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if got := grpcMessage("100% ü\n"); got != "100%25 %C3%BC%0A" {
-		t.Errorf("grpc-message %q", got)
-	}
 }
 
 // registered are the error types of RFC 9209 section 2.3.

@@ -68,7 +68,7 @@ func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duratio
 		}
 		return answer{resp.Status, &resp.Response}, nil
 	}
-	e := asError(err)
+	e := upstream.AsError(err)
 	switch e.Reason { //nolint:exhaustive // those of the request's body
 	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout:
 		// No endpoint has to do with it, and none will do better.
@@ -96,7 +96,7 @@ func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
 		v.x.CloseAfter()
 	}
 	if err := v.x.Relay(); err != nil {
-		return asError(err)
+		return upstream.AsError(err)
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 	err := a.via.acquire(ctx, lease)
 	a.dialling = err != nil
 	if err != nil {
-		e := asError(err)
+		e := upstream.AsError(err)
 		lease.DialFailed(e.Reason)
 		a.dials++
 		return answer{}, e
@@ -126,7 +126,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 			return resp, nil
 		}
 		a.via.discard()
-		e = asError(err)
+		e = upstream.AsError(err)
 	}
 	e = ourDoing(ctx, lease, e)
 	gone := notTheirs(e.Reason)

@@ -91,7 +91,7 @@ func (c Config) pass(ctx context.Context, conn net.Conn, relay func(context.Cont
 	}
 	p.Seconds, p.Time = time.Since(p.Time).Seconds(), p.Time.UTC()
 	if err != nil {
-		p.Layer, p.Error = p.Reason.Layer(), asError(err).Error()
+		p.Layer, p.Error = p.Reason.Layer(), upstream.AsError(err).Error()
 	}
 	c.AccessLog.add(&p.entry)
 }

@@ -172,7 +172,7 @@ func (x *exchange) guard(c io.Closer) func() bool {
 // established notes why a tunnel broke off, if it did.
 func (x *exchange) established(lease *endpoints.Lease, why *upstream.Error) {
 	if e := brokenBy(x.over, lease, lease.Key.Address, why); e != nil {
-		x.failed(asError(e))
+		x.failed(upstream.AsError(e))
 	}
 }
 

@@ -289,7 +289,7 @@ func (s *Stream) askAllSotW(t mesh.Type, tr *ack.Tracker, now time.Time) {
 // add subscribes to names, all at once since there may be a hundred thousand, and
 // gives those that are new.
 func (s *Stream) add(t mesh.Type, tr *ack.Tracker, names []mesh.Name) []mesh.Name {
-	added := tr.AddAll(names)
+	added := tr.Add(names...)
 	s.names += len(added)
 	for _, name := range added {
 		s.interest = append(s.interest, InterestChange{Type: t, Name: name, On: true})
@@ -299,7 +299,7 @@ func (s *Stream) add(t mesh.Type, tr *ack.Tracker, names []mesh.Name) []mesh.Nam
 
 // remove is the opposite, and gives those that were there.
 func (s *Stream) remove(t mesh.Type, tr *ack.Tracker, names []mesh.Name) []mesh.Name {
-	removed := tr.RemoveAll(names)
+	removed := tr.Remove(names...)
 	s.names -= len(removed)
 	for _, name := range removed {
 		if !tr.Wildcard() {
