@@ -17,6 +17,9 @@ import (
 // has not been to.
 var ErrAllTried = errors.New("every usable endpoint has been tried")
 
+// ErrMustWait says that a request would have to wait for a usable endpoint.
+var ErrMustWait = errors.New("no endpoint is usable now")
+
 // Request is what an endpoint is leased for.
 type Request struct {
 	// Hash is for ring hash and Maglev: the client's address.
@@ -32,6 +35,8 @@ type Request struct {
 	// Lease is memory for the lease, which the caller may use again once that has ended; nil for memory of
 	// its own. A request with Cancel gets its own in any case.
 	Lease *Lease
+	// Now gives ErrMustWait where Acquire would wait, or give a reason for not doing so; it does nothing else then.
+	Now bool
 	// Cancel ends the request, with an *upstream.Error as cause, when its
 	// endpoint is ejected or a limit lowered and the cluster says that this closes
 	// what is established. It may be called from any goroutine; nil for never.
@@ -39,7 +44,7 @@ type Request struct {
 }
 
 // Acquire leases an endpoint. With none usable it waits as the package comment
-// says. Its error is ErrAllTried, or an *upstream.Error: BreakerRequests, and
+// says. Its error is ErrAllTried, ErrMustWait where Request.Now wants it, or an *upstream.Error: BreakerRequests, and
 // of those that found no endpoint NoEndpoints or AllEjected after the wait,
 // FailFast without one, NoSuchService when the cluster was removed, BreakerPending, and DeadlineInQueue or ClientGone when ctx ended.
 func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
@@ -83,6 +88,9 @@ func (c *Cluster) find(ctx context.Context, r Request) (*Lease, error) {
 		if roster.picker.Usable() > 0 {
 			return nil, ErrAllTried
 		}
+		if r.Now {
+			return nil, ErrMustWait
+		}
 		if err := w.await(ctx, now); err != nil {
 			return nil, err
 		}
@@ -98,7 +106,7 @@ func lease(c *Cluster, e *endpoint, now time.Time, r Request, trial bool) *Lease
 		// Who cancels may still hold one that has ended.
 		l = new(Lease)
 	}
-	*l = Lease{Cluster: c, Key: e.key, Upstream: e.upstream, HTTP1: e.upstream.http1, endpoint: e, began: now, request: r, trial: trial}
+	*l = Lease{Cluster: c, Key: e.key, Upstream: e.upstream, HTTP1: e.upstream.http1, HTTP2: e.upstream.http2, endpoint: e, began: now, request: r, trial: trial}
 	return l
 }
 

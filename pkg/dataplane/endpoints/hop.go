@@ -8,24 +8,34 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // hop is all connections to one endpoint: the upstream's own, and those of
-// the relay of HTTP/1.1, which the upstream dials and has on its books.
+// the relay, which the upstream dials and has on its books.
 type hop struct {
 	upstream.Upstream
-	// http1 is nil where the endpoint speaks HTTP/2.
+	// One of them is nil, by what the endpoint speaks.
 	http1 *relay.Pool
+	http2 *http2.Pool
 }
 
 // answerLimits bound the heads of responses: an endpoint may say more than a client.
 var answerLimits = http1.Limits{Bytes: 256 << 10, Fields: 1000}
 
+// onlyForDials: a request waits for a connection that is being made, but for no place on one that is full.
+const onlyForDials = -1
+
 func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) *hop {
 	h := &hop{Upstream: s.cfg.NewUpstream(upstream.Config{Address: e.Address, HTTP2: dc.HTTP2, ConnectTimeout: dc.ConnectTimeout, Gate: g})}
-	if !dc.HTTP2 {
+	if dc.HTTP2 {
+		h.http2 = http2.NewPool(http2.PoolConfig{
+			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, MaxWaiting: onlyForDials,
+			Conn: http2.Config{MaxHeaderBytes: answerLimits.Bytes, MaxHeaderFields: answerLimits.Fields},
+		})
+	} else {
 		h.http1 = relay.NewPool(relay.PoolConfig{Address: e.Address, Dial: h.dial, Limits: answerLimits})
 	}
 	return h
@@ -41,6 +51,9 @@ func (h *hop) dial(ctx context.Context) (net.Conn, error) {
 
 // CloseIdle implements upstream.Upstream.
 func (h *hop) CloseIdle() {
+	if h.http2 != nil {
+		h.http2.CloseIdle()
+	}
 	if h.http1 != nil {
 		h.http1.CloseIdle()
 	}
@@ -50,6 +63,9 @@ func (h *hop) CloseIdle() {
 // Retire implements upstream.Upstream.
 func (h *hop) Retire(drain time.Duration) {
 	// First, so that the upstream finds only what is in use.
+	if h.http2 != nil {
+		h.http2.Retire(drain)
+	}
 	if h.http1 != nil {
 		h.http1.Retire(drain)
 	}
@@ -58,6 +74,9 @@ func (h *hop) Retire(drain time.Duration) {
 
 // Close implements upstream.Upstream.
 func (h *hop) Close() {
+	if h.http2 != nil {
+		h.http2.Close()
+	}
 	if h.http1 != nil {
 		h.http1.Close()
 	}

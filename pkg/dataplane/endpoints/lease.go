@@ -10,6 +10,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -23,12 +24,13 @@ type Header interface {
 // Lease is the use of one endpoint for one request or connection. It ends with
 // exactly one call of DialFailed or End. A Lease belongs to one goroutine.
 type Lease struct {
-	// Cluster and Key say what is leased, Upstream reaches it. HTTP1 does too, for the relay of
-	// HTTP/1.1; nil where the cluster speaks HTTP/2.
+	// Cluster and Key say what is leased. Upstream dials it; HTTP1 and HTTP2 have its connections in
+	// these protocols: one of them is nil, by what the cluster speaks.
 	Cluster  *Cluster
 	Key      mesh.EndpointKey
 	Upstream upstream.Upstream
 	HTTP1    *relay.Pool
+	HTTP2    *http2.Pool
 
 	endpoint *endpoint
 	began    time.Time

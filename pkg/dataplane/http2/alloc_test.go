@@ -24,9 +24,9 @@ func (p *plain) Request(Ticket, *message.Request) (Exchange, Decision) {
 }
 func (*plain) Sent()                                     {}
 func (*plain) Response(*message.Response, bool) Decision { return Decision{} }
-func (*plain) Trailers([]message.Field)                  {}
+func (*plain) Trailers([]message.Field) Decision         { return Decision{} }
 func (*plain) Failed(*upstream.Error, bool) Decision     { return Decision{} }
-func (*plain) Expired() *upstream.Error                  { return nil }
+func (*plain) Expired() (*upstream.Error, bool)          { return nil, false }
 func (*plain) Ended(Outcome)                             {}
 
 // canned writes what it has for each request that ends on nc.

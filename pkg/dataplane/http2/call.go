@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // call is one request on a connection to an endpoint: the Far of an attempt.
@@ -129,12 +130,12 @@ func (k *call) Consumed(t *Turn, token uint64, n int) {
 }
 
 // Reset implements Far.
-func (k *call) Reset(t *Turn, token uint64, code http2.ErrCode) {
+func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k.token == token {
-		c.send(t, appendReset(c.put().b, k.id, code))
+		c.send(t, appendReset(c.put().b, k.id, http2.ErrCodeCancel))
 		c.close(t, k)
 	}
 }

@@ -440,7 +440,7 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	c.owner.clientLeaves(t, c)
 	for _, l := range back {
 		l.near.Failed(t, l.token, &upstream.Error{
-			Reason: upstream.ResetBeforeHeaders, NextHop: c.address, Unsent: true, Unanswered: true,
+			Reason: upstream.StreamRefused, NextHop: c.address, Unsent: true, Unanswered: true,
 			Err: fmt.Errorf("the endpoint went away (%s) before it saw the request", code),
 		})
 	}

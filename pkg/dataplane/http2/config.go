@@ -38,6 +38,8 @@ type Config struct {
 	// StallTimeout is how long a peer may leave us with data to send and no leave to do so: a window that stays
 	// zero, a socket that is not read; 5 min, as Envoy's stream_idle_timeout. The stream is reset, or the connection closed.
 	StallTimeout time.Duration
+	// BodyTimeout is how long the body of a request that said its length may pause; 0 for ever.
+	BodyTimeout time.Duration
 	// Budgets bound what costs a peer nothing; see Abuse.
 	Budgets [Abuses]Budget
 	// Abused is told of each connection that is closed for abuse; nil for nobody. It must not block.

@@ -275,7 +275,7 @@ func TestStreamLimits(t *testing.T) {
 				t.Cleanup(func() { _ = s.Close(); wg.Wait() })
 				g := &gate{}
 				g.left.Store(conns)
-				rig := startRelay(t, &relayRig{pool: PoolConfig{Gate: g}}, l.Addr().String())
+				rig := startRelay(t, &relayRig{gate: g}, l.Addr().String())
 				client := goClient(t)
 				var all sync.WaitGroup
 				for i := range 100 {
@@ -316,7 +316,7 @@ func TestStreamLimitError(t *testing.T) {
 		c.respond(id, true, ":status", "204")
 		c.request()
 	})
-	rig := startRelay(t, &relayRig{pool: PoolConfig{Gate: g, MaxWaiting: -1}}, backend)
+	rig := startRelay(t, &relayRig{gate: g, pool: PoolConfig{MaxWaiting: -1}}, backend)
 	client := goClient(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -155,8 +155,8 @@ func (k *echoCall) Trailers(t *Turn, _ uint64, fields []message.Field) {
 	kept := append([]message.Field(nil), fields...)
 	t.Add(echoEvent{k, func(t *Turn, k *echoCall) { k.near.Trailers(t, k.nearToken, kept) }, 0})
 }
-func (k *echoCall) Consumed(*Turn, uint64, int)        {}
-func (k *echoCall) Reset(*Turn, uint64, http2.ErrCode) {}
+func (k *echoCall) Consumed(*Turn, uint64, int)          {}
+func (k *echoCall) Reset(*Turn, uint64, *upstream.Error) {}
 
 // to sends everything to one Opener, and counts.
 type to struct {
@@ -176,9 +176,9 @@ type toExchange struct{ h *to }
 
 func (toExchange) Sent()                                     {}
 func (toExchange) Response(*message.Response, bool) Decision { return Decision{} }
-func (toExchange) Trailers([]message.Field)                  {}
+func (toExchange) Trailers([]message.Field) Decision         { return Decision{} }
 func (toExchange) Failed(*upstream.Error, bool) Decision     { return Decision{} }
-func (toExchange) Expired() *upstream.Error                  { return nil }
+func (toExchange) Expired() (*upstream.Error, bool)          { return nil, false }
 func (x toExchange) Ended(Outcome) {
 	x.h.mu.Lock()
 	x.h.ended++

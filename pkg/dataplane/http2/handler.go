@@ -3,8 +3,6 @@ package http2
 import (
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -24,15 +22,17 @@ type Exchange interface {
 	// Sent says that a place on a connection was had, and the request goes out now.
 	Sent()
 	// Response has the final head of an answer, which may be changed, before it is passed on. end: it has no body
-	// and no trailers, as a gRPC response without messages. The zero Decision passes it on; anything else gives this answer up.
+	// and no trailers, as a gRPC response without messages. The zero Decision passes it on, Hold keeps it until its
+	// body begins or its trailers have come; anything else gives this answer up.
 	Response(r *message.Response, end bool) Decision
-	// Trailers ends an answer.
-	Trailers(fields []message.Field)
-	// Failed says that an attempt failed before its answer's head was passed on; where another one may be made,
-	// again tells so: nothing of the request's body is lost. A Decision with nothing in it passes e on to the client.
+	// Trailers ends an answer. What is not the zero Decision gives up an answer that was held.
+	Trailers(fields []message.Field) Decision
+	// Failed says that an attempt failed; where another one may be made, again tells so: the client has seen nothing
+	// of an answer, and nothing of the request's body is lost. A Decision with nothing in it passes e on to the client.
 	Failed(e *upstream.Error, again bool) Decision
-	// Expired says that the time of SetDeadline has come, and gives why the request is over; nil goes on.
-	Expired() *upstream.Error
+	// Expired says that the time of SetDeadline has come, and gives why the request is over; nil goes on. attempt:
+	// not the request is over but the attempt, which has failed so.
+	Expired() (e *upstream.Error, attempt bool)
 	// Ended says that the request is over, and is the last call.
 	Ended(o Outcome)
 }
@@ -47,6 +47,8 @@ type Decision struct {
 	Error *upstream.Error
 	// Later leaves the decision to a call of Ticket.Resume.
 	Later bool
+	// Hold is for Exchange.Response.
+	Hold bool
 }
 
 // Outcome is how a request ended.
@@ -55,6 +57,8 @@ type Outcome struct {
 	Received, Sent int64
 	// Err is why it failed; nil where the client got a whole answer of the endpoint's or a Reply.
 	Err *upstream.Error
+	// Answered: the head of an endpoint's answer was passed on.
+	Answered bool
 }
 
 // Opener is where requests can be sent: a *Pool, or the relay of another protocol.
@@ -95,45 +99,53 @@ type Far interface {
 	Trailers(t *Turn, token uint64, fields []message.Field)
 	// Consumed says that n bytes of the answer's body have left.
 	Consumed(t *Turn, token uint64, n int)
-	// Reset gives the request up.
-	Reset(t *Turn, token uint64, code http2.ErrCode)
+	// Reset gives the request up, and says why.
+	Reset(t *Turn, token uint64, why *upstream.Error)
 }
 
-// Ticket names a request for as long as it lives; afterwards its methods do
-// nothing. They may be called from any goroutine, but not from within a call of Handler or Exchange.
+// Ticket names a request for as long as it lives; afterwards its methods do nothing.
 type Ticket struct {
 	stream *Stream
 	token  uint64
 }
 
-// Resume decides after a Decision that said Later.
-func (k Ticket) Resume(d Decision) {
-	k.do(func(t *Turn, s *Stream) {
-		if s.phase == deciding {
-			s.decide(t, d)
-		}
-	})
-}
-
-// Fail ends the request with e: with an answer where none has begun, or breaks it off.
-func (k Ticket) Fail(e *upstream.Error) {
-	k.do(func(t *Turn, s *Stream) { s.fail(t, e) })
-}
-
-func (k Ticket) do(f func(*Turn, *Stream)) {
+// Resume decides after a Decision that said Later, unless the request has ended: then it gives false, and does
+// not call decide. It may be called from any goroutine, but not from within a call of Handler or
+// Exchange, whose rule holds for decide.
+func (k Ticket) Resume(decide func() Decision) bool {
 	var t Turn
 	v := k.stream.server
 	v.mu.Lock()
-	if k.stream.token == k.token {
-		f(&t, k.stream)
+	alive := k.stream.token == k.token
+	if alive {
+		d := decide()
+		if k.stream.phase == deciding {
+			k.stream.decide(&t, d)
+		}
 	}
 	v.mu.Unlock()
 	t.End()
+	return alive
 }
 
-// SetDeadline has Expired called about at that time; the zero time never. It
-// may only be called from within Handler and Exchange.
+// Fail ends the request with e: with an answer where none has begun, or breaks it off. It may be called
+// from anywhere, and does so soon, in a goroutine of the connection's.
+func (k Ticket) Fail(e *upstream.Error) { k.stream.server.doom(k, e) }
+
+// These may only be called from within Handler and Exchange.
+
+// SetDeadline has Expired called about at that time; the zero time never.
 func (k Ticket) SetDeadline(at time.Time) { k.stream.setDeadline(at) }
+
+// Complete tells whether all of the request has come.
+func (k Ticket) Complete() bool { return k.stream.recvEnded }
+
+// Answered tells whether the head of an endpoint's answer was passed on.
+func (k Ticket) Answered() bool { return k.stream.passed }
+
+// Replayable tells whether another attempt may be made: the client has seen nothing of an answer, and all that
+// has come of the request is kept.
+func (k Ticket) Replayable() bool { return k.stream.replayable() }
 
 // Reply is an answer of our own.
 type Reply struct {

@@ -452,8 +452,14 @@ func (l *link) greet(t *Turn, b []byte, extra ...http2.Setting) {
 	l.send(t, b)
 }
 
-// tickEvery is how often a connection is looked at.
-func (l *link) tickEvery() time.Duration { return l.cfg.PingTimeout / 2 }
+// tickEvery is how often a connection is looked at: for what is bounded to be found within half as much again.
+func (l *link) tickEvery() time.Duration {
+	least := min(l.cfg.PingTimeout, l.cfg.StallTimeout)
+	if d := l.cfg.BodyTimeout; d > 0 {
+		least = min(least, d)
+	}
+	return least / 2
+}
 
 // startTicks begins to look at the connection every so often, until stopTicks.
 func (l *link) startTicks() {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -28,8 +27,8 @@ type PoolConfig struct {
 	MaxWaiting int
 	// DialAfter is how many may wait for a place on the connections there are before another one is made; 0 makes one at once.
 	DialAfter int
-	// Gate limits connections; nil for no limit.
-	Gate upstream.Gate
+	// Dial makes a connection, within ConnectTimeout; its error is an *upstream.Error with Unsent. nil dials Address.
+	Dial func(context.Context) (net.Conn, error)
 	// Conn has the limits of the connections.
 	Conn Config
 }
@@ -40,7 +39,7 @@ type PoolConfig struct {
 //
 // A request takes the first connection with a place for it. If none has one it
 // waits, and where more than DialAfter do, another connection is made, unless
-// enough are being made already or the gate refuses. If more than MaxWaiting would wait, it
+// enough are being made already. If more than MaxWaiting would wait, it
 // fails with StreamLimit.
 type Pool struct {
 	cfg  PoolConfig
@@ -72,9 +71,22 @@ type waiter struct {
 func NewPool(cfg PoolConfig) *Pool {
 	orDefault(&cfg.ConnectTimeout, 5*time.Second)
 	orDefault(&cfg.MaxWaiting, 1024)
+	if cfg.Dial == nil {
+		cfg.Dial = dialer(upstream.New(upstream.Config{Address: cfg.Address, ConnectTimeout: cfg.ConnectTimeout}))
+	}
 	p := &Pool{cfg: cfg, conn: cfg.Conn.withDefaults(), leaving: map[*Client]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
+}
+
+func dialer(p *upstream.Pool) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		c, err := p.Dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
 }
 
 // Open implements Opener.
@@ -101,14 +113,11 @@ func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, w
 // wait queues a request, and has a connection made for it. It needs mu.
 func (p *Pool) wait(near Near, token uint64, waited bool) error {
 	n := len(p.queue) + 1
-	if n > p.cfg.DialAfter && !p.enough(n) && !p.dial() && p.dialling == 0 && len(p.conns) == 0 {
-		return &upstream.Error{Reason: upstream.BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+	if n > p.cfg.DialAfter && !p.enough(n) {
+		p.dial()
 	}
 	if n > p.cfg.MaxWaiting && (p.dialling == 0 || p.cfg.MaxWaiting >= 0) {
-		return &upstream.Error{
-			Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
-			Err: fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), n-1),
-		}
+		return p.full(n - 1)
 	}
 	if waited {
 		p.queue = slices.Insert(p.queue, 0, waiter{near, token})
@@ -117,6 +126,14 @@ func (p *Pool) wait(near Near, token uint64, waited bool) error {
 	}
 	p.waiters.Store(int64(len(p.queue)))
 	return nil
+}
+
+// full is the error of a request for which there is no place. It needs mu.
+func (p *Pool) full(waiting int) *upstream.Error {
+	return &upstream.Error{
+		Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
+		Err: fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), waiting),
+	}
 }
 
 // enough tells whether the connections that are being made will carry n
@@ -149,31 +166,17 @@ func (p *Pool) Connections() int {
 	return len(p.conns) + len(p.leaving)
 }
 
-// dial has a connection made; false if the gate refuses. It needs mu.
-func (p *Pool) dial() bool {
-	leave := func() {}
-	if p.cfg.Gate != nil {
-		if !p.cfg.Gate.Open() {
-			return false
-		}
-		leave = sync.OnceFunc(p.cfg.Gate.Closed)
-	}
+// dial has a connection made. It needs mu.
+func (p *Pool) dial() {
 	p.dialling++
-	p.all.Go(func() {
-		defer leave()
-		p.connect()
-	})
-	return true
+	p.all.Go(p.connect)
 }
 
 // connect makes a connection and sees it through.
 func (p *Pool) connect() {
-	bounded, cancel := context.WithTimeout(p.ctx, p.cfg.ConnectTimeout)
-	var dialer net.Dialer
-	nc, err := dialer.DialContext(bounded, "tcp", p.cfg.Address.String())
-	cancel()
+	nc, err := p.cfg.Dial(p.ctx)
 	if err != nil {
-		p.missed(p.dialError(err))
+		p.missed(upstream.AsError(err))
 		return
 	}
 	c := newClient(nc, p.cfg.Address, p.conn, p)
@@ -201,41 +204,31 @@ func (p *Pool) connect() {
 	}
 }
 
-// missed fails those who wait for a connection that could not be made, unless others are being made.
+// missed fails those who wait for a connection that could not be made, unless
+// others are being made. Where there are some, they are not the ones to wait for:
+// only if nobody may wait for a place on them the rest is told that they are full.
 func (p *Pool) missed(e *upstream.Error) {
+	var t Turn
 	p.mu.Lock()
 	p.dialling--
-	var all []waiter
-	if p.dialling == 0 && len(p.conns) == 0 || p.retired {
-		all, p.queue = p.queue, nil
-		p.waiters.Store(0)
-	}
+	last, some := p.dialling == 0, len(p.conns) > 0
 	if p.retired {
-		e = p.gone()
+		last, some, e = true, false, p.gone()
 	}
 	p.mu.Unlock()
-	var t Turn
-	for _, w := range all {
-		w.near.Failed(&t, w.token, e)
+	switch {
+	case !last:
+	case !some:
+		p.failWaiting(&t, e)
+	case p.cfg.MaxWaiting < 0:
+		p.mu.Lock()
+		if e.Reason == upstream.BreakerConnections {
+			e = p.full(len(p.queue))
+		}
+		p.mu.Unlock()
+		p.failWaiting(&t, e)
 	}
 	t.End()
-}
-
-func (p *Pool) dialError(err error) *upstream.Error {
-	e := &upstream.Error{Reason: upstream.ConnectFailed, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: fmt.Errorf("dial %s: %w", p.cfg.Address, err)}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		e.Err = fmt.Errorf("dial %s: %w", p.cfg.Address, op.Err)
-	}
-	timeout, isNet := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		e.Reason = upstream.ConnectRefused
-	case isNet && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		e.Reason = upstream.ConnectTimeout
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
-		e.Reason = upstream.ConnectUnroutable
-	}
-	return e
 }
 
 // greetError is why a connection that was made never became one of HTTP/2.

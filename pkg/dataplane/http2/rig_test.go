@@ -26,6 +26,8 @@ type relayRig struct {
 
 	// pool is what the pools are made of, but for their address.
 	pool PoolConfig
+	// gate limits their connections; nil for no limit.
+	gate upstream.Gate
 	// attempts is how many endpoints a request may go to; 0 is one.
 	attempts int
 	timeout  time.Duration
@@ -49,6 +51,7 @@ func startRelay(t testing.TB, r *relayRig, backends ...string) *relayRig {
 	for _, b := range backends {
 		pc := r.pool
 		pc.Address = netip.MustParseAddrPort(b)
+		pc.Dial = dialer(upstream.New(upstream.Config{Address: pc.Address, Gate: r.gate}))
 		r.pools = append(r.pools, NewPool(pc))
 	}
 	t.Cleanup(func() {
@@ -137,7 +140,7 @@ func (x *rigExchange) Sent() {}
 
 func (x *rigExchange) Response(*message.Response, bool) Decision { return Decision{} }
 
-func (x *rigExchange) Trailers([]message.Field) {}
+func (x *rigExchange) Trailers([]message.Field) Decision { return Decision{} }
 
 func (x *rigExchange) Failed(e *upstream.Error, again bool) Decision {
 	if x.tries++; again && (e.Unsent || e.Unanswered) && x.tries < x.rig.attempts {
@@ -146,8 +149,8 @@ func (x *rigExchange) Failed(e *upstream.Error, again bool) Decision {
 	return Decision{}
 }
 
-func (x *rigExchange) Expired() *upstream.Error {
-	return &upstream.Error{Reason: upstream.Deadline}
+func (x *rigExchange) Expired() (*upstream.Error, bool) {
+	return &upstream.Error{Reason: upstream.Deadline}, false
 }
 
 func (x *rigExchange) Ended(o Outcome) {

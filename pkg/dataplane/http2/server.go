@@ -21,6 +21,7 @@ const Preface = http2.ClientPreface
 type Server struct {
 	link
 	handler Handler
+	doomed  doomed
 
 	// closed remembers how the latest streams ended; owned by the reader and mu, as link's.
 	closed [256]ending
@@ -84,6 +85,7 @@ func (v *Server) Run(ctx context.Context) error {
 		err = v.run()
 	}
 	v.endAll(&v.turn)
+	v.doomed.pardon()
 	if err = v.finish(&v.turn, err); errors.Is(err, io.EOF) || errors.Is(err, errClosed) {
 		return nil
 	}
@@ -162,8 +164,11 @@ func (v *Server) endAll(t *Turn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	gone := &upstream.Error{Reason: upstream.ClientGone, Err: errors.New("the client's connection ended")}
+	if v.stuck {
+		gone = v.slow()
+	}
 	for _, s := range v.streams {
-		s.giveUp(t)
+		s.giveUp(t, gone)
 		v.close(t, s, true, gone)
 	}
 	if v.deadlines != nil {
@@ -276,7 +281,7 @@ func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 // broke resets a stream whose client broke a rule. It needs mu.
 func (v *Server) broke(t *Turn, s *Stream, code http2.ErrCode) error {
 	e := &upstream.Error{Reason: upstream.BadBody, Err: fmt.Errorf("the client broke the rules of HTTP/2: %s", code)}
-	s.giveUp(t)
+	s.giveUp(t, e)
 	v.send(t, appendReset(v.put().b, s.id, code))
 	v.close(t, s, true, e)
 	return v.spend(Misbehaviour)
@@ -372,13 +377,14 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 	}
 	if s.ended {
 		// It has all of the answer, and does not send the rest of its request.
-		s.giveUp(t)
+		s.giveUp(t, nil)
 		v.close(t, s, false, s.failure)
 		return nil
 	}
 	early := !s.answered
-	s.giveUp(t)
-	v.close(t, s, false, &upstream.Error{Reason: upstream.ClientGone, Err: fmt.Errorf("the client reset the stream: %s", code)})
+	e := &upstream.Error{Reason: upstream.ClientGone, Err: fmt.Errorf("the client reset the stream: %s", code)}
+	s.giveUp(t, e)
+	v.close(t, s, false, e)
 	if early {
 		return v.spend(RapidReset)
 	}
@@ -430,13 +436,22 @@ func (v *Server) tick(t *Turn, _ time.Time) error {
 	}
 	for _, s := range v.streams {
 		if v.stall(&s.flow) {
-			e := &upstream.Error{Reason: upstream.ClientGone, Err: errors.New("the client does not read the answer")}
-			s.giveUp(t)
+			e := v.slow()
+			s.giveUp(t, e)
 			v.send(t, appendReset(v.put().b, s.id, http2.ErrCodeEnhanceYourCalm))
 			v.close(t, s, true, e)
+		} else if s.pauses(v.tickEvery()) {
+			s.fail(t, &upstream.Error{
+				Reason: upstream.BodyTimeout, Unanswered: !s.answered, Err: fmt.Errorf("no byte of the request body for %s", v.cfg.BodyTimeout),
+			})
 		}
 	}
 	return nil
+}
+
+// slow is the error of a client that does not read.
+func (v *Server) slow() *upstream.Error {
+	return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", v.cfg.StallTimeout)}
 }
 
 // take gives a stream to use. It needs mu.
@@ -478,7 +493,7 @@ func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 		v.repay(t)
 	}
 	if s.exchange != nil {
-		s.exchange.Ended(Outcome{Received: s.received, Sent: s.sentBytes, Err: e})
+		s.exchange.Ended(Outcome{Received: s.received, Sent: s.sentBytes, Err: e, Answered: s.passed})
 	}
 	v.drop(s)
 	v.leave(t)
@@ -509,9 +524,7 @@ func (v *Server) expire() {
 		case s.deadline.IsZero():
 		case !s.deadline.After(now):
 			s.deadline = time.Time{}
-			if e := s.exchange.Expired(); e != nil {
-				s.fail(&t, e)
-			}
+			s.expired(&t)
 		case next.IsZero() || s.deadline.Before(next):
 			next = s.deadline
 		}

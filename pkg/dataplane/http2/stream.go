@@ -58,12 +58,19 @@ type Stream struct {
 	// received came, consumed left by the present attempt, credited was given back to the client.
 	received, consumed, credited int64
 
-	// answered: the final head was sent. interim counts those before it.
+	// answered: the final head was sent; passed: it was an endpoint's. interim counts those before it.
 	answered  bool
+	passed    bool
 	interim   int
 	sentBytes int64
 	// failure is the error of ours that the answer is; nil for none.
 	failure *upstream.Error
+	// held is a head that is not passed on yet; its Fields are ours. hold: there is one.
+	held message.Response
+	hold bool
+	// quiet is for how long the client has not sent what it might of its body; came: some came since the last tick.
+	quiet time.Duration
+	came  bool
 }
 
 // maxInterim is how many 1xx responses an answer may have.
@@ -89,10 +96,24 @@ func (s *Stream) clear() {
 	s.grpc, s.deadline = false, time.Time{}
 	s.recvEnded, s.owed, s.hasTrailers = false, 0, false
 	s.received, s.consumed, s.credited, s.sentBytes = 0, 0, 0, 0
-	s.answered, s.interim, s.failure = false, 0, nil
+	s.answered, s.passed, s.interim, s.failure = false, false, 0, nil
+	s.unhold()
+	s.quiet, s.came = 0, false
 	s.unkeep()
 	s.lost = false
 }
+
+// unhold forgets a head that was held.
+func (s *Stream) unhold() {
+	if s.hold {
+		s.hold = false
+		clear(s.held.Fields)
+		s.held.Fields = s.held.Fields[:0]
+	}
+}
+
+// replayable tells whether another attempt may be made.
+func (s *Stream) replayable() bool { return !s.lost && !s.answered && s.interim == 0 }
 
 // smallBody is how much room for a body a stream that has ended keeps.
 const smallBody = 4 << 10
@@ -168,6 +189,7 @@ func (s *Stream) resend(t *Turn) {
 func (s *Stream) body(t *Turn, p []byte, end bool) {
 	v := s.server
 	s.received += int64(len(p))
+	s.came = true
 	v.held += len(p)
 	s.requested(end)
 	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
@@ -229,17 +251,18 @@ func (s *Stream) consume(t *Turn, n int) {
 	v.repay(t)
 }
 
-// giveUp ends the attempt, whatever it has come to. It needs mu.
-func (s *Stream) giveUp(t *Turn) {
+// giveUp ends the attempt, whatever it has come to, because of e. It needs mu.
+func (s *Stream) giveUp(t *Turn, e *upstream.Error) {
 	switch s.phase {
 	case waiting:
 		s.to.Cancel(s, s.attempt)
 	case sending:
-		s.far.Reset(t, s.farToken, http2.ErrCodeCancel)
+		s.far.Reset(t, s.farToken, e)
 	default:
 	}
 	s.attempt = 0
 	s.phase = replying
+	s.unhold()
 }
 
 // fail ends the request with an error of ours. It needs mu.
@@ -247,7 +270,7 @@ func (s *Stream) fail(t *Turn, e *upstream.Error) {
 	if s.ended {
 		return
 	}
-	s.giveUp(t)
+	s.giveUp(t, e)
 	switch {
 	case !s.answered:
 		s.reply(t, ErrorReply(e, s.grpc), e)
@@ -326,6 +349,7 @@ func (s *Stream) maybeClose(t *Turn) {
 // failed hears that an attempt came to nothing. It needs mu.
 func (s *Stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
+	s.unhold()
 	s.blame(e)
 	switch {
 	case s.answered && s.end:
@@ -335,11 +359,14 @@ func (s *Stream) failed(t *Turn, e *upstream.Error) {
 		return
 	case s.answered:
 		s.phase = replying
+		if d := s.exchange.Failed(e, false); d.Error != nil {
+			e = d.Error
+		}
 		s.fail(t, e)
 		return
 	}
 	s.phase = deciding
-	again := !s.lost && s.interim == 0
+	again := s.replayable()
 	d := s.exchange.Failed(e, again)
 	if d == (Decision{}) || d.To != nil && !again {
 		d = Decision{Error: e}
@@ -401,15 +428,39 @@ func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) 
 		s.fail(t, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
 		return
 	}
-	if d := s.exchange.Response(r, end); d != (Decision{}) && (d.To == nil || !s.lost && s.interim == 0) {
-		s.giveUp(t)
-		s.phase = deciding
-		s.decide(t, d)
-		return
+	switch d := s.exchange.Response(r, end); {
+	case d.Hold:
+		s.held = message.Response{Status: r.Status, Fields: append(s.held.Fields[:0], r.Fields...), Length: r.Length}
+		s.hold = true
+	case !s.instead(t, d):
+		s.passOn(t, r, end)
 	}
-	s.answered = true
+}
+
+// instead gives the answer up for another decision; false where there is none. It needs mu.
+func (s *Stream) instead(t *Turn, d Decision) bool {
+	if d == (Decision{}) || d.To != nil && !s.replayable() {
+		return false
+	}
+	s.giveUp(t, nil)
+	s.phase = deciding
+	s.decide(t, d)
+	return true
+}
+
+// passOn passes the final head on. It needs mu.
+func (s *Stream) passOn(t *Turn, r *message.Response, end bool) {
+	s.answered, s.passed = true, true
 	s.unkeep()
 	s.head(t, r, end)
+}
+
+// release passes on a head that was held. It needs mu.
+func (s *Stream) release(t *Turn) {
+	if s.hold {
+		s.passOn(t, &s.held, false)
+		s.unhold()
+	}
 }
 
 // Data implements Near.
@@ -419,6 +470,7 @@ func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
 	if s.attempt != token {
 		return len(p)
 	}
+	s.release(t)
 	s.sentBytes += int64(len(p))
 	return s.server.sendData(t, &s.flow, p, end)
 }
@@ -430,7 +482,10 @@ func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 	if s.attempt != token {
 		return
 	}
-	s.exchange.Trailers(fields)
+	if d := s.exchange.Trailers(fields); s.hold && s.instead(t, d) {
+		return
+	}
+	s.release(t)
 	s.server.sendTrailers(t, &s.flow, fields)
 }
 

@@ -122,12 +122,12 @@ func (l *AccessLog) write(ctx context.Context) error {
 }
 
 // entry is what the log says of the request.
-func (x *exchange) entry(reason upstream.Reason, took time.Duration) *entry {
+func (x *exchange) entry(d describer, reason upstream.Reason, took time.Duration) *entry {
 	e := &entry{
 		Time: x.began.UTC(), Client: x.conn.remote, Cluster: strings.Clone(x.name), Status: x.status, Reason: reason,
 		Seconds: took.Seconds(), FirstByteSeconds: x.firstByte.Seconds(), BytesReceived: x.received, BytesSent: x.sent, Attempts: x.attempts,
 	}
-	x.via.describe(e)
+	d.describe(e)
 	if x.err != nil {
 		e.Layer, e.Error = reason.Layer(), x.err.Error()
 	}

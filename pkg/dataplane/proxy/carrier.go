@@ -47,8 +47,7 @@ type carrier interface {
 	// switched passes a 101 on, and gives both sides.
 	switched() (up, client halfCloser, err error)
 
-	// describe says what only the carrier knows.
-	describe(e *entry)
+	describer
 	// close ends what the request holds. It is the last call.
 	close()
 }

@@ -56,17 +56,30 @@ func (c Config) discoveryTimeout() time.Duration {
 	return c.DiscoveryTimeout
 }
 
+// known gives the cluster of that name where discovery need not be waited for: then wait is false.
+func (c Config) known(name string) (found *endpoints.Cluster, wait bool, err error) {
+	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose: it must not wait
+	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
+		return nil, true, nil
+	}
+	found, err = c.inEffect(ended, name, dc, err) //nolint:contextcheck // as above
+	return found, false, err
+}
+
 // resolve gives the cluster of that name, asking discovery. Its error is an *upstream.Error.
 func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
 	// Mostly it is known, and then a context for waiting would cost for nothing.
-	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose
-	waiting := ended                            //nolint:contextcheck // as above
-	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
-		waiting = ctx
-		bounded, cancel := context.WithTimeout(waiting, c.discoveryTimeout())
-		defer cancel()
-		dc, err = c.Discovery.Cluster(bounded, name)
+	if found, wait, err := c.known(name); !wait { //nolint:contextcheck // it does not wait
+		return found, err
 	}
+	bounded, cancel := context.WithTimeout(ctx, c.discoveryTimeout())
+	defer cancel()
+	dc, err := c.Discovery.Cluster(bounded, name)
+	return c.inEffect(ctx, name, dc, err)
+}
+
+// inEffect gives the cluster for what discovery said, within ctx.
+func (c Config) inEffect(ctx context.Context, name string, dc *discovery.Cluster, err error) (*endpoints.Cluster, error) {
 	if err == nil {
 		if found := c.Endpoints.Cluster(name); found != nil {
 			return found, nil
@@ -82,8 +95,8 @@ func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, e
 		reason = upstream.DiscoveryLimit
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
-	case waiting != ended && waiting.Err() != nil:
-		reason = upstream.ContextReason(waiting)
+	case ctx != ended && ctx.Err() != nil:
+		reason = upstream.ContextReason(ctx)
 	}
 	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}
 }
@@ -142,19 +155,29 @@ func (x *exchange) prepare(h *HTTP, via carrier, c *life) {
 	*x = exchange{HTTP: h, via: via, conn: c, began: time.Now(), label: unknownCluster, memo: x.memo, tries: attempts{tried: x.tries.tried[:0], sent: x.tries.sent[:0]}}
 }
 
-// run serves the request.
+// run serves the request, and waits where it must.
 func (x *exchange) run() {
-	active := x.Tracker.begin()
-	defer x.Tracker.end()
-	x.conn.begin()
-	defer x.finish()
-	err := x.admit(active)
+	err := x.begin()
+	defer x.close()
 	if err == nil {
 		err = x.serve()
 	}
 	if err != nil {
 		x.fail(err)
 	}
+}
+
+// begin counts the request. An error refuses it; close follows in any case.
+func (x *exchange) begin() error {
+	active := x.Tracker.begin()
+	x.conn.begin()
+	return x.admit(active)
+}
+
+func (x *exchange) close() {
+	x.via.close()
+	x.finish(x.via)
+	x.Tracker.end()
 }
 
 // admit refuses what is over the proxy's own limits.
@@ -188,15 +211,23 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
-	x.name = name
 	cluster, err := x.resolve(x.via.context(), name)
 	if err != nil {
 		return err
 	}
+	x.found(cluster)
+	return x.proceed(cluster)
+}
+
+func (x *exchange) found(cluster *endpoints.Cluster) {
 	x.cluster = cluster
 	if x.label == unknownCluster {
-		x.label = name
+		x.label = x.name
 	}
+}
+
+// proceed serves a request of which nothing but the cluster is decided.
+func (x *exchange) proceed(cluster *endpoints.Cluster) error {
 	if d := cluster.Config().Timeout; d > 0 {
 		x.via.bound(x.began.Add(d))
 	}
@@ -214,9 +245,17 @@ func (x *exchange) serve() error {
 	return x.relay(x.via.context())
 }
 
-// target is the name of the cluster that the request is for: a captured
-// connection goes where it was going, whatever the authority says.
-func (x *exchange) target() (string, error) {
+// target notes the name of the cluster that the request is for, and gives it.
+func (x *exchange) target() (name string, err error) {
+	name, err = x.destination()
+	if err == nil {
+		x.name = name
+	}
+	return name, err
+}
+
+// destination is that name: a captured connection goes where it was going, whatever the authority says.
+func (x *exchange) destination() (string, error) {
 	switch {
 	case x.conn.to != nil:
 		to := x.conn.to
@@ -262,7 +301,7 @@ func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease)
 		lease.Trailers(x.via.trailers())
 		return
 	}
-	e = ourDoing(ctx, lease, e)
+	e = ourDoing(endOf(ctx), lease, e)
 	if ok = notTheirs(e.Reason); !ok {
 		lease.BrokenOff()
 	}
@@ -270,18 +309,27 @@ func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease)
 	x.via.abort(e)
 }
 
-// ourDoing gives the error for what the endpoint seems to have done, where that was the end of the request's time or of the endpoint's.
-func ourDoing(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) *upstream.Error {
+// ourDoing gives the error for what the endpoint seems to have done, where that was the end of the request, for
+// that reason (None where it has not ended), or the end of the endpoint's time.
+func ourDoing(end upstream.Reason, lease *endpoints.Lease, e *upstream.Error) *upstream.Error {
 	switch {
 	case notTheirs(e.Reason) || e.Reason == upstream.TryTimeout:
-	case upstream.Ended(ctx):
+	case end != upstream.None:
 		next := *e
-		next.Reason = upstream.ContextReason(ctx)
+		next.Reason = end
 		return &next
 	case lease.Overdue():
 		return overdue(lease)
 	}
 	return e
+}
+
+// endOf is why ctx has ended; None where it has not.
+func endOf(ctx context.Context) upstream.Reason {
+	if upstream.Ended(ctx) {
+		return upstream.ContextReason(ctx)
+	}
+	return upstream.None
 }
 
 // fail answers with an error of ours.
@@ -308,8 +356,11 @@ func (x *exchange) failed(e *upstream.Error) {
 	}
 }
 
-func (x *exchange) finish() {
-	x.via.close()
+// describer says what only it knows of a request.
+type describer interface{ describe(e *entry) }
+
+// finish puts the request on the books.
+func (x *exchange) finish(d describer) {
 	reason := x.reason
 	if reason == "" {
 		reason = upstream.None
@@ -322,7 +373,7 @@ func (x *exchange) finish() {
 		x.Metrics.ended(x.label, max(x.status, 100), reason, took)
 	}
 	if x.AccessLog != nil {
-		x.AccessLog.add(x.entry(reason, took))
+		x.AccessLog.add(x.entry(d, reason, took))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -16,6 +17,7 @@ type Metrics struct {
 	duration  *prometheus.HistogramVec
 	retries   *prometheus.CounterVec
 	ejections *prometheus.CounterVec
+	abuses    *prometheus.CounterVec
 	drain     prometheus.Gauge
 }
 
@@ -46,12 +48,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: "freshmesh_endpoint_ejections_total",
 			Help: "Endpoints that were usable and were ejected.",
 		}, []string{"reason"}),
+		abuses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freshmesh_http2_abuses_total",
+			Help: "Clients' HTTP/2 connections that were closed because of what wears a proxy out, by its kind.",
+		}, []string{"kind"}),
 		drain: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "freshmesh_drain_state",
 			Help: "0 while serving, 1 while draining.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.drain} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.abuses, m.drain} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -61,6 +67,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 
 // Ejected counts an ejection.
 func (m *Metrics) Ejected(r upstream.Reason) { m.ejections.WithLabelValues(string(r)).Inc() }
+
+// abused counts a connection that was closed for a client's abuse.
+func (m *Metrics) abused(a http2.Abuse) { m.abuses.WithLabelValues(a.String()).Inc() }
 
 // retried counts another attempt. The label is the reason for which the last one
 // failed, or the condition of the policy that its answer met.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -46,14 +45,6 @@ type pair struct {
 	near *near
 	// hop is the endpoint that it was sent to last.
 	hop netip.AddrPort
-}
-
-func newPair(h *HTTP, w http.ResponseWriter, r *http.Request) *pair {
-	p := &pair{http: h, w: w, r: r, ctx: r.Context()}
-	if t := h.Limits.writer(w); t != nil {
-		p.w, p.timed = t, t
-	}
-	return p
 }
 
 func (p *pair) head() head {
@@ -170,11 +161,8 @@ func (p *pair) replayable() bool { return p.body.replayable() && !p.interim.any(
 
 func (p *pair) complete() bool { return p.body.complete() }
 
-func (p *pair) accept() (halfCloser, error) {
-	p.w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(p.w).Flush()
-	return &h2Stream{p.r.Body, p.w}, nil
-}
+// accept is for nobody: a CONNECT does not come here.
+func (p *pair) accept() (halfCloser, error) { panic("a tunnel over net/http") }
 
 // switched is for nobody: HTTP/2 has no Upgrade (RFC 9113 section 8.6), and so none was asked for.
 func (p *pair) switched() (up, client halfCloser, err error) {
@@ -298,22 +286,6 @@ func (p *pair) brokenOff(ctx context.Context, err error) *upstream.Error {
 		e = &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: e.NextHop, Err: context.Cause(ctx)}
 	case errors.Is(err, errClientWrite) && e.Reason != upstream.SlowReader:
 		e = &upstream.Error{Reason: upstream.ClientGone, Err: err}
-	}
-	return e
-}
-
-// bodyError is the error of an attempt that failed with err because the
-// client's body broke off: it names the client's side, and no endpoint.
-func bodyError(broken error, err *upstream.Error) *upstream.Error {
-	if long, ok := errors.AsType[*http.MaxBytesError](broken); ok {
-		return tooLarge(long.Limit)
-	}
-	if slow, ok := errors.AsType[*upstream.Error](broken); ok {
-		return slow
-	}
-	e := &upstream.Error{Reason: upstream.BadBody, Unanswered: err.Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
-	if _, isNet := errors.AsType[net.Error](broken); isNet || errors.Is(broken, io.ErrUnexpectedEOF) {
-		e.Reason = upstream.ClientGone
 	}
 	return e
 }

@@ -53,8 +53,7 @@ func (v *relayed) toward(c *endpoints.Cluster) carrier {
 
 func (v *relayed) acquire(ctx context.Context, lease *endpoints.Lease) (err error) {
 	if lease.HTTP1 == nil {
-		// The cluster has just become one of HTTP/2; its endpoints have been replaced.
-		return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Unsent: true, Unanswered: true}
+		return changedProtocol(lease)
 	}
 	v.conn, err = lease.HTTP1.Acquire(ctx)
 	return err
@@ -134,11 +133,7 @@ func (v *relayed) describe(e *entry) {
 	if q.Minor == 0 {
 		e.Protocol = "HTTP/1.0"
 	}
-	path, _, _ := strings.Cut(q.Path, "?")
-	e.Path = strings.Clone(path)
-	if plain, err := url.PathUnescape(path); err == nil {
-		e.Path = strings.Clone(plain)
-	}
+	e.Path = pathOf(q.Path)
 	e.TraceParent = strings.Clone(q.Get("Traceparent"))
 	e.BytesReceived += v.x.Received()
 	if !v.refused {
@@ -151,3 +146,12 @@ func (v *relayed) describe(e *entry) {
 }
 
 func (v *relayed) close() {}
+
+// pathOf is the path of a request target, without escapes.
+func pathOf(target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	return strings.Clone(path)
+}

@@ -55,9 +55,9 @@ type attempts struct {
 // send tries endpoints until one answers.
 func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 	a := &x.tries
-	a.exchange, a.policy, a.hash = x, x.cluster.Config().RetryPolicy(), x.conn.hash
+	a.begin(x)
 	defer a.giveBack()
-	lease, err := a.acquire(ctx)
+	lease, err := a.acquire(ctx, false)
 	for err == nil {
 		began := time.Now()
 		resp, failed := a.try(ctx, lease)
@@ -66,23 +66,35 @@ func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 			lease, err = a.afterFailure(ctx, lease, failed)
 			continue
 		}
-		next := a.instead(ctx, resp)
+		next := (*endpoints.Lease)(nil)
+		if x.via.replayable() {
+			next = a.instead(ctx, resp, x.via.trailers())
+		}
 		if next == nil {
 			return resp, lease, nil
 		}
 		lease.Trailers(x.via.trailers())
 		x.via.discard()
 		lease.End(false)
-		lease = next
+		if lease = next; !pause(ctx, a.backoff()) {
+			e := &upstream.Error{Reason: upstream.ContextReason(ctx), Err: errors.New("before another attempt")}
+			lease.DialFailed(e.Reason)
+			err = e
+		}
 	}
 	return answer{}, nil, err
 }
 
-// acquire leases an endpoint that the request has not been to.
-func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
+// begin takes the request, whose cluster is known.
+func (a *attempts) begin(x *exchange) {
+	a.exchange, a.policy, a.hash = x, x.cluster.Config().RetryPolicy(), x.conn.hash
+}
+
+// acquire leases an endpoint that the request has not been to. now: it gives endpoints.ErrMustWait where it would wait.
+func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, error) {
 	for {
 		lease, err := a.cluster.Acquire(ctx, endpoints.Request{
-			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Lease: &a.leases[a.had%len(a.leases)],
+			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Lease: &a.leases[a.had%len(a.leases)],
 		})
 		switch {
 		case err == nil:
@@ -95,6 +107,8 @@ func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 		case errors.Is(err, endpoints.ErrAllTried) && len(a.tried) > len(a.sent):
 			// All have been to; the last resort is to go round again.
 			a.tried = slices.Clone(a.sent)
+		case errors.Is(err, endpoints.ErrMustWait):
+			return nil, err
 		case a.broke != nil && !upstream.Ended(ctx):
 			// What happened to it says more than that there is nowhere else to go.
 			return nil, a.broke
@@ -107,19 +121,16 @@ func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 // try makes one attempt. A failure has ended the lease.
 func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *upstream.Error) {
 	err := a.via.acquire(ctx, lease)
-	a.dialling = err != nil
 	if err != nil {
 		e := upstream.AsError(err)
-		lease.DialFailed(e.Reason)
-		a.dials++
+		a.undialled(lease, e)
 		return answer{}, e
 	}
-	a.sends++
-	lease.Connected()
+	a.connected(lease)
 	resp, e := a.via.send(ctx, lease, a.policy.PerTryTimeout)
 	if e == nil {
 		lease.Response(resp.status, resp.header)
-		if !a.trailersCount(resp) {
+		if !a.trailersCount(resp, a.via.complete()) {
 			return resp, nil
 		}
 		if err = a.via.peek(); err == nil {
@@ -128,7 +139,27 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 		a.via.discard()
 		e = upstream.AsError(err)
 	}
-	e = ourDoing(ctx, lease, e)
+	e = ourDoing(endOf(ctx), lease, e)
+	a.lost(lease, e)
+	return answer{}, e
+}
+
+// connected notes that the request goes out to an endpoint.
+func (a *attempts) connected(lease *endpoints.Lease) {
+	a.dialling = false
+	a.sends++
+	lease.Connected()
+}
+
+// undialled ends an attempt that had no connection.
+func (a *attempts) undialled(lease *endpoints.Lease, e *upstream.Error) {
+	a.dialling = true
+	a.dials++
+	lease.DialFailed(e.Reason)
+}
+
+// lost ends an attempt that had no answer to pass on.
+func (a *attempts) lost(lease *endpoints.Lease, e *upstream.Error) {
 	gone := notTheirs(e.Reason)
 	switch {
 	case gone:
@@ -140,7 +171,6 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 		lease.Answered(false)
 	}
 	lease.End(gone)
-	return answer{}, e
 }
 
 // notTheirs tells whether an attempt ended for a reason that is no fault of the endpoint's.
@@ -156,46 +186,69 @@ func notTheirs(r upstream.Reason) bool {
 // trailersCount tells whether the policy may act on a status that is still to
 // come. It is waited for only where the request is complete: then the server
 // waits for nothing that the client would send after seeing the head.
-func (a *attempts) trailersCount(resp answer) bool {
+func (a *attempts) trailersCount(resp answer, complete bool) bool {
 	return a.grpc && slices.ContainsFunc(a.policy.On, func(c string) bool { return slices.Contains(grpcWords, c) }) &&
-		resp.header.Get("Grpc-Status") == "" && a.via.complete()
+		resp.header.Get("Grpc-Status") == "" && complete
 }
 
 // afterFailure leases another endpoint, or gives the error that the client gets.
 func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) (*endpoints.Lease, error) {
-	if !a.via.replayable() || upstream.Ended(ctx) {
+	switch a.judge(lease.Key, e, a.via.replayable() && !upstream.Ended(ctx)) {
+	case giveUp:
 		return nil, e
+	case paced:
+		if err := a.pace(ctx, e); err != nil {
+			return nil, err
+		}
+	case atOnce:
+	}
+	return a.acquire(ctx, false)
+}
+
+// verdict is what follows from a failed attempt.
+type verdict uint8
+
+const (
+	// giveUp: the failure is the client's answer.
+	giveUp verdict = iota
+	// atOnce: another endpoint, at once.
+	atOnce
+	// paced: another one after a pause, if the budget allows.
+	paced
+)
+
+// judge decides what follows from a failure at key; again tells whether the request can be sent again at all.
+func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) verdict {
+	if !again {
+		return giveUp
 	}
 	a.label = string(e.Reason)
 	switch {
 	case a.dialling:
 		if a.dials >= maxDials || !a.elsewhere(e.Reason) {
-			return nil, e
+			return giveUp
 		}
-		return a.acquire(ctx)
+		return atOnce
 	case e.Unsent || e.Reused && idempotent(a.method):
 		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
-			return nil, e
+			return giveUp
 		}
 		if !e.Shed() {
 			if e.Reused {
 				// The endpoint is as good as any; only the connection was old.
-				a.tried = slices.DeleteFunc(a.tried, func(k mesh.EndpointKey) bool { return k == lease.Key })
+				a.tried = slices.DeleteFunc(a.tried, func(k mesh.EndpointKey) bool { return k == key })
 			}
-			return a.acquire(ctx)
+			return atOnce
 		}
 	default:
 		if a.repeats >= a.policy.Attempts || !a.allowed(e) {
-			return nil, e
+			return giveUp
 		}
 		a.repeats++
-		a.sent, a.broke = append(a.sent, lease.Key), e
+		a.sent, a.broke = append(a.sent, key), e
 	}
-	if err := a.pace(ctx, e); err != nil {
-		return nil, err
-	}
-	return a.acquire(ctx)
+	return paced
 }
 
 // elsewhere tells whether another endpoint may do better after a dial that
@@ -226,20 +279,19 @@ func (a *attempts) allowed(e *upstream.Error) bool {
 }
 
 // instead leases another endpoint where the policy wants the answer not to be
-// the last word; nil where it is, or nobody else is there to ask.
-func (a *attempts) instead(ctx context.Context, resp answer) *endpoints.Lease {
-	if a.repeats >= a.policy.Attempts || !a.via.replayable() {
+// the last word; nil where it is, or nobody else is there to ask. It does not wait. A pause comes next.
+func (a *attempts) instead(ctx context.Context, resp answer, trailers endpoints.Header) *endpoints.Lease {
+	if a.repeats >= a.policy.Attempts {
 		return nil
 	}
-	condition := a.condition(resp)
-	if condition == "" || a.pace(ctx, nil) != nil {
+	condition := a.condition(resp, trailers)
+	if condition == "" || a.spend(nil) != nil {
 		return nil
 	}
 	a.label = condition
 	a.repeats++
-	a.sent = slices.Clone(a.tried)
-	// It must not wait: there is an answer. So its context has ended already.
-	lease, err := a.acquire(ended) //nolint:contextcheck // on purpose
+	a.sent = append(a.sent[:0], a.tried...)
+	lease, err := a.acquire(ctx, true)
 	if err != nil {
 		return nil
 	}
@@ -247,14 +299,14 @@ func (a *attempts) instead(ctx context.Context, resp answer) *endpoints.Lease {
 }
 
 // condition is that of the policy which the answer meets; "" for none.
-func (a *attempts) condition(resp answer) string {
+func (a *attempts) condition(resp answer, trailers endpoints.Header) string {
 	var all []string
 	switch {
 	case a.grpc:
 		// What the owner of the service says of statuses holds for every method.
 		h := resp.header
-		if t := a.via.trailers(); t.Get("Grpc-Status") != "" {
-			h = t
+		if trailers != nil && trailers.Get("Grpc-Status") != "" {
+			h = trailers
 		}
 		code, err := strconv.ParseUint(h.Get("Grpc-Status"), 10, 32)
 		if err != nil {
@@ -298,16 +350,21 @@ func httpConditions(resp answer) []string {
 	return all
 }
 
-// pace pauses and asks the budget. The error is what the client gets instead
-// of another attempt after e, which may be nil.
+// pace pauses and asks the budget. The error is what the client gets instead of another attempt after e.
 func (a *attempts) pace(ctx context.Context, e *upstream.Error) error {
-	longest := min(firstPause<<max(a.sends-1, 0), lastPause)
-	if !pause(ctx, rand.N(longest)) {
-		if e == nil {
-			return context.Cause(ctx)
-		}
+	if !pause(ctx, a.backoff()) {
 		return &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: e.NextHop, Err: fmt.Errorf("before another attempt after %w", e)}
 	}
+	return a.spend(e)
+}
+
+// backoff is how long to wait before the request is sent again.
+func (a *attempts) backoff() time.Duration {
+	return rand.N(min(firstPause<<max(a.sends-1, 0), lastPause))
+}
+
+// spend asks the budget for another attempt after e, which may be nil. The error is what the client gets instead.
+func (a *attempts) spend(e *upstream.Error) error {
 	a.giveBack()
 	release, ok := a.cluster.BeginRetry(discovery.DefaultPriority)
 	if !ok {

@@ -216,49 +216,12 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 // tunnel copies until both sides have ended.
 func (x *exchange) tunnel(up, client halfCloser, lease *endpoints.Lease) {
 	defer func() { _ = client.Close() }()
+	defer x.Tracker.hold(client)()
 	var why *upstream.Error
-	if stream, ok := client.(*h2Stream); ok {
-		x.received, x.sent, why = spliceStream(up, stream)
-	} else {
-		defer x.Tracker.hold(client)()
-		x.received, x.sent, why = splice(up, client)
-	}
+	x.received, x.sent, why = splice(up, client)
 	if why != nil && why.Reason == upstream.ResetBeforeHeaders && x.status == http.StatusSwitchingProtocols {
 		// The change of protocols was an answer.
 		why.Reason = upstream.ResetMidBody
 	}
 	x.established(lease, why)
-}
-
-// h2Stream is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
-type h2Stream struct {
-	io.ReadCloser
-	w http.ResponseWriter
-}
-
-func (s *h2Stream) Write(p []byte) (int, error) {
-	n, err := s.w.Write(p)
-	if err == nil {
-		err = http.NewResponseController(s.w).Flush()
-	}
-	return n, err
-}
-
-// CloseWrite leaves the end to the handler's return: net/http cannot end a stream earlier.
-func (s *h2Stream) CloseWrite() error { return nil }
-
-// spliceStream copies both ways until the upstream has ended. The client must
-// be told then, and only the handler's return tells it.
-func spliceStream(up halfCloser, client *h2Stream) (toUp, toClient int64, why *upstream.Error) {
-	var (
-		wg    sync.WaitGroup
-		first = breakage{client: client}
-	)
-	wg.Go(func() { toUp = first.pump(up, client) })
-	toClient = first.pump(client, up)
-	// What this does to the other direction is no breakage.
-	first.once.Do(func() {})
-	_ = client.Close()
-	wg.Wait()
-	return toUp, toClient, first.why(toClient)
 }

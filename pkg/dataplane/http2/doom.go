@@ -1,0 +1,99 @@
+package http2
+
+import (
+	"sync"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// doomed are the requests that are to end from outside. Their number is that of those who say so.
+type doomed struct {
+	mu   sync.Mutex // guards all below; it is taken last
+	all  []sentence
+	over bool
+}
+
+type sentence struct {
+	ticket Ticket
+	err    *upstream.Error
+}
+
+// doom has a request end soon, whatever locks the caller holds.
+func (v *Server) doom(k Ticket, e *upstream.Error) {
+	d := &v.doomed
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		return
+	}
+	d.all = append(d.all, sentence{k, e})
+	if len(d.all) == 1 {
+		v.writers.Go(v.judgement)
+	}
+}
+
+func (v *Server) judgement() {
+	d := &v.doomed
+	d.mu.Lock()
+	all := d.all
+	d.all = nil
+	d.mu.Unlock()
+	var t Turn
+	v.mu.Lock()
+	for _, s := range all {
+		if s.ticket.stream.token == s.ticket.token {
+			s.ticket.stream.fail(&t, s.err)
+		}
+	}
+	v.mu.Unlock()
+	t.End()
+}
+
+// pardon takes no more.
+func (d *doomed) pardon() {
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+}
+
+// FailEach ends each request for which why gives an error, as Ticket.Fail does, but at once. Exchange's rule
+// holds for why; the method must not be called from within Handler or Exchange.
+func (v *Server) FailEach(why func(Exchange) *upstream.Error) {
+	var t Turn
+	v.mu.Lock()
+	for _, s := range v.streams {
+		if s.exchange == nil {
+			continue
+		}
+		if e := why(s.exchange); e != nil {
+			s.fail(&t, e)
+		}
+	}
+	v.mu.Unlock()
+	t.End()
+}
+
+// expired tells the exchange that its time has come. It needs mu.
+func (s *Stream) expired(t *Turn) {
+	e, attempt := s.exchange.Expired()
+	switch {
+	case e == nil:
+	case !attempt:
+		s.fail(t, e)
+	case s.phase == waiting || s.phase == sending:
+		s.giveUp(t, e)
+		s.failed(t, e)
+	}
+}
+
+// pauses counts the time for which the client might send more of a body whose length it said, and does not;
+// true when that is too long. It needs mu.
+func (s *Stream) pauses(every time.Duration) bool {
+	if s.server.cfg.BodyTimeout <= 0 || s.came || s.recvEnded || s.length <= 0 || s.recvWindow <= 0 || s.phase == replying {
+		s.came, s.quiet = false, 0
+		return false
+	}
+	s.quiet += every
+	return s.quiet >= s.server.cfg.BodyTimeout
+}

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// bridge has a goroutine serve the request from here on.
+func (s *stream) bridge() http2.Decision {
+	x := &s.exchange
+	if s.upgrade != "" {
+		return refusing(&upstream.Error{
+			Reason: upstream.UpgradeFailed, Unsent: true, Unanswered: true,
+			Err: errors.New("the endpoints do not speak HTTP/2, and extended CONNECT (RFC 8441) is of HTTP/2"),
+		})
+	}
+	s.bridged = true
+	// They are the connection's, which has other requests.
+	x.memo = nil
+	m := *s.request
+	m.Fields = slices.Clone(m.Fields)
+	v := &asked2{request: &m}
+	b := &bridge{asker: v, http: s.HTTP, request: &m}
+	v.stream = http2.NewAnswering(s.conn.ctx, func() {
+		s.of.waits.Go(func() { x.serveBridged(b) })
+	})
+	b.ctx = v.stream.Context()
+	v.reading, v.halt = context.WithCancel(b.ctx)
+	if !s.deadline.IsZero() {
+		b.bound(s.deadline)
+		s.ticket.SetDeadline(time.Time{})
+	}
+	x.via = b
+	return http2.Decision{To: v.stream}
+}
+
+func (x *exchange) serveBridged(b *bridge) {
+	defer x.close()
+	if err := x.proceed(x.cluster); err != nil {
+		x.fail(err)
+	}
+}
+
+// asked2 is a client of HTTP/2.
+type asked2 struct {
+	request *message.Request
+	stream  *http2.Answering
+	// reading ends with stop.
+	reading context.Context //nolint:containedctx // the body's
+	halt    context.CancelFunc
+	// interims counts the 1xx that were passed on.
+	interims int
+}
+
+func (v *asked2) read() ([]byte, error)     { return v.stream.ReadBody(v.reading) }
+func (v *asked2) finished() []message.Field { return v.stream.Trailers() }
+func (v *asked2) seen() bool                { return v.interims > 0 }
+func (v *asked2) whole() bool               { return v.stream.Complete() }
+func (v *asked2) stop()                     { v.halt() }
+func (v *asked2) end()                      { v.stream.Close() }
+func (v *asked2) abort(e *upstream.Error)   { v.stream.Abort(e) }
+func (v *asked2) said(e *entry)             { describeRequest(e, v.request) }
+
+func (v *asked2) interim(m *message.Response) {
+	v.interims++
+	v.stream.WriteHead(m, false)
+}
+
+func (v *asked2) begin(m *message.Response, _ bool) error {
+	bodiless := m.Length == 0 || v.request.Method == http.MethodHead || m.Status == http.StatusNoContent || m.Status == http.StatusNotModified
+	v.stream.WriteHead(m, bodiless)
+	return nil
+}
+
+func (v *asked2) write(p []byte) error {
+	_, err := v.stream.Write(p)
+	return err
+}
+
+func (v *asked2) finish(trailers []message.Field) error {
+	v.stream.Finish(trailers)
+	return nil
+}
+
+func (v *asked2) refuse(r refusal, _ bool) {
+	m := message.Response{Status: r.status, Fields: r.fields}
+	text := r.text
+	if text != "" {
+		m.Fields = append(m.Fields, message.Field{Name: "content-length", Value: strconv.Itoa(len(text))})
+	}
+	if v.request.Method == http.MethodHead {
+		text = ""
+	}
+	v.stream.Reply(&m, text)
+}
+
+func (v *asked2) accept() (halfCloser, error) {
+	v.stream.WriteHead(&message.Response{Status: http.StatusOK}, false)
+	return &tunnel2{asked2: v, body: askedBody{asker: v}}, nil
+}
+
+// tunnel2 is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
+type tunnel2 struct {
+	*asked2
+	body askedBody
+}
+
+// Read implements io.Reader.
+func (t *tunnel2) Read(p []byte) (int, error) { return t.body.Read(p) }
+
+// Write implements io.Writer.
+func (t *tunnel2) Write(p []byte) (int, error) { return t.stream.Write(p) }
+
+// CloseWrite implements halfCloser.
+func (t *tunnel2) CloseWrite() error { return t.finish(nil) }
+
+// Close ends both directions; what is not finished breaks off with the request.
+func (t *tunnel2) Close() error {
+	t.stream.Stop()
+	return nil
+}

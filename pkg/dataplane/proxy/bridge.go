@@ -1,0 +1,386 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// bridge is the carrier of a request whose two sides speak different versions of HTTP. Its goroutine waits for
+// the answer; another one sends the request's body, if that has one (upload).
+type bridge struct {
+	asker
+	http    *HTTP
+	request *message.Request
+	ctx     context.Context //nolint:containedctx // the request's, as far as it has been bounded
+	// ends are what ends the contexts that bound it.
+	ends []func()
+	// body is nil where the request has none.
+	body *body
+
+	// open begins a call on the connection that acquire had, which is unused until then; nil for none.
+	open func(*message.Request) (call, error)
+	sent *sending
+	// head is that of the answer, until its body is read; first is what was read of that.
+	head       *message.Response
+	first      []byte
+	passed     int64
+	grpcStatus string
+}
+
+// asker is the client's side of a bridge. Its methods are for the bridge's goroutine, but for read and
+// finished, which are for who sends the body.
+type asker interface {
+	// read gives the next part of the request's body, valid until the next call; nothing at its end.
+	read() ([]byte, error)
+	// finished are the trailers after that.
+	finished() []message.Field
+	// interim passes on a 1xx.
+	interim(m *message.Response)
+	// seen tells whether one was passed on.
+	seen() bool
+	// begin begins the answer, write goes on, finish ends it. An error says that the client has gone.
+	begin(m *message.Response, last bool) error
+	write(p []byte) error
+	finish(trailers []message.Field) error
+	abort(e *upstream.Error)
+	refuse(r refusal, last bool)
+	accept() (halfCloser, error)
+	// whole tells whether all of the request came; stop ends read, for good.
+	whole() bool
+	stop()
+	// said describes the request.
+	said(e *entry)
+	end()
+}
+
+// call is a request on a connection to an endpoint: a *relay.Call, or an *http2.Asking.
+type call interface {
+	Write(p []byte) error
+	Finish(trailers []message.Field) error
+	Head() (*message.Response, error)
+	Read() ([]byte, error)
+	Trailers() []message.Field
+	Break()
+	End()
+}
+
+func (b *bridge) context() context.Context { return b.ctx }
+
+func (b *bridge) bound(at time.Time) {
+	ctx, cancel := context.WithDeadline(b.ctx, at)
+	b.ctx, b.ends = ctx, append(b.ends, cancel)
+}
+
+func (b *bridge) cancellable() context.CancelCauseFunc {
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	b.ctx, b.ends = ctx, append(b.ends, func() { cancel(nil) })
+	return cancel
+}
+
+func (b *bridge) toward(*endpoints.Cluster) carrier {
+	if b.request.Length != 0 {
+		b.body = &body{src: &askedBody{asker: b.asker}}
+	}
+	return b
+}
+
+// askedBody is the request's body as a reader.
+type askedBody struct {
+	asker asker
+	rest  []byte
+}
+
+func (r *askedBody) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		part, err := r.asker.read()
+		if err != nil {
+			return 0, err
+		}
+		if len(part) == 0 {
+			return 0, io.EOF
+		}
+		r.rest = part
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// sending is a call with the upload of its body. It ends when both have.
+type sending struct {
+	call
+	// left is how many of the two are still at it.
+	left atomic.Int32
+	// over: the time for the attempt was.
+	over   atomic.Bool
+	unhook []func() bool
+}
+
+func (s *sending) done() {
+	if s.left.Add(-1) == 0 {
+		s.End()
+	}
+}
+
+func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
+	c, err := b.open(b.request)
+	b.open = nil
+	if err != nil {
+		return answer{}, upstream.AsError(err)
+	}
+	s := &sending{call: c}
+	b.sent = s
+	s.left.Store(1)
+	s.unhook = append(s.unhook, context.AfterFunc(ctx, c.Break))
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			s.over.Store(true)
+			c.Break()
+		})
+		defer timer.Stop()
+	}
+	if b.body != nil {
+		s.left.Store(2)
+		src := b.body.next()
+		go b.upload(s, src)
+	}
+	for {
+		m, err := c.Head()
+		switch {
+		case err != nil:
+			e := b.failure(ctx, upstream.AsError(err), limit)
+			b.hangUp()
+			return answer{}, e
+		case m.Status < 200:
+			b.interim(m)
+			continue
+		}
+		b.head = m
+		b.grpcStatus = strings.Clone(m.Get("grpc-status"))
+		return answer{m.Status, m}, nil
+	}
+}
+
+// upload sends the body until it ends, or another attempt has it.
+func (b *bridge) upload(s *sending, src io.Reader) {
+	defer s.done()
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := src.Read(*buf)
+		if n > 0 && s.Write((*buf)[:n]) != nil {
+			// Whoever waits for the answer finds out, unless that has come already.
+			return
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = s.Finish(b.finished())
+			return
+		case errors.Is(err, errBodyMoved):
+			return
+		case err != nil:
+			s.Break()
+			return
+		}
+	}
+}
+
+// failure is the error of an attempt that failed with e.
+func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Duration) *upstream.Error {
+	broken := b.body.failure()
+	switch {
+	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
+		// The client's connection may look ended for that.
+		return bodyError(broken, e)
+	case upstream.Ended(ctx):
+		next := *e
+		next.Reason, next.Unsent = upstream.ContextReason(ctx), false
+		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+			next.Err = cause.Err
+		} else {
+			next.Err = context.Cause(ctx)
+		}
+		return &next
+	case broken != nil:
+		return bodyError(broken, e)
+	case b.sent.over.Load():
+		next := tryTimeout(limit)
+		next.NextHop, next.Unanswered = e.NextHop, e.Unanswered
+		return next
+	}
+	return e
+}
+
+// bodyError is the error of an attempt that failed with err because the
+// client's body broke off: it names the client's side, and no endpoint.
+func bodyError(broken error, err *upstream.Error) *upstream.Error {
+	if known, ok := errors.AsType[*upstream.Error](broken); ok {
+		return &upstream.Error{Reason: known.Reason, Unanswered: err.Unanswered, Err: known.Err}
+	}
+	return &upstream.Error{Reason: upstream.ClientGone, Unanswered: err.Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+}
+
+// hangUp ends the call. What still uploads does not hear of it, and stops when it has something to send.
+func (b *bridge) hangUp() {
+	s := b.sent
+	if s == nil {
+		return
+	}
+	b.sent, b.head, b.first = nil, nil, nil
+	for _, stop := range s.unhook {
+		stop()
+	}
+	s.done()
+}
+
+func (b *bridge) peek() error {
+	part, err := b.sent.Read()
+	b.first = part
+	return err
+}
+
+func (b *bridge) trailers() endpoints.Header {
+	if b.sent == nil {
+		return message.Fields(nil)
+	}
+	return message.Fields(b.sent.Trailers())
+}
+
+func (b *bridge) discard() {
+	if b.body != nil && !b.body.complete() {
+		b.sent.Break()
+	}
+	b.hangUp()
+}
+
+func (b *bridge) replayable() bool { return b.body.replayable() && !b.seen() }
+
+func (b *bridge) complete() bool { return b.body.complete() }
+
+// relay passes the answer on.
+func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
+	b.body.answered()
+	if err := b.begin(b.head, last || !b.body.complete()); err != nil {
+		return clientGone(ctx, err)
+	}
+	for part := b.first; ; {
+		if len(part) > 0 {
+			if err := b.write(part); err != nil {
+				return clientGone(ctx, err)
+			}
+			b.passed += int64(len(part))
+		}
+		var err error
+		if part, err = b.sent.Read(); err != nil {
+			return b.failure(ctx, upstream.AsError(err), 0)
+		}
+		if len(part) == 0 {
+			break
+		}
+	}
+	trailers := b.sent.Trailers()
+	if t := message.Fields(trailers).Get("grpc-status"); t != "" {
+		b.grpcStatus = strings.Clone(t)
+	}
+	if err := b.finish(trailers); err != nil {
+		return clientGone(ctx, err)
+	}
+	return nil
+}
+
+// clientGone is the error of an answer that could not be written.
+func clientGone(ctx context.Context, err error) *upstream.Error {
+	known, ok := errors.AsType[*upstream.Error](err)
+	switch {
+	case upstream.Ended(ctx):
+		return &upstream.Error{Reason: upstream.ContextReason(ctx), Err: err}
+	case ok:
+		return known
+	}
+	return &upstream.Error{Reason: upstream.ClientGone, Err: err}
+}
+
+// switched is for nobody: no upgrade was asked for.
+func (b *bridge) switched() (up, client halfCloser, err error) {
+	return nil, nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the upstream switched protocols unasked")}
+}
+
+func (b *bridge) describe(e *entry) {
+	b.said(e)
+	e.BytesSent += b.passed
+	if b.body != nil {
+		e.BytesReceived += b.body.read.Load()
+	}
+	e.GRPCStatus = b.grpcStatus
+}
+
+func (b *bridge) close() {
+	if b.body != nil {
+		b.body.attempt.Add(1)
+	}
+	if s := b.sent; s != nil {
+		if !b.body.complete() {
+			s.Break()
+		}
+		b.hangUp()
+	}
+	b.stop()
+	if b.body != nil {
+		// Whoever reads has done so.
+		b.body.mu.Lock()
+		defer b.body.mu.Unlock()
+	}
+	b.end()
+	for _, end := range b.ends {
+		end()
+	}
+}
+
+func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
+	if lease.HTTP1 == nil {
+		return changedProtocol(lease)
+	}
+	c, err := lease.HTTP1.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	b.open = func(m *message.Request) (call, error) { return openHTTP1(c, m) }
+	return nil
+}
+
+// openHTTP1 begins a request of another version on a connection of HTTP/1.1.
+func openHTTP1(c *relay.Conn, m *message.Request) (call, error) {
+	out := *m
+	out.Fields = oneCookie(m.Fields)
+	k, err := c.Call(&out, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// oneCookie gives the fields with one cookie, which HTTP/2 may split (RFC 9113 section 8.2.3).
+func oneCookie(fields []message.Field) []message.Field {
+	var all []string
+	for _, f := range fields {
+		if f.Name == "cookie" {
+			all = append(all, f.Value)
+		}
+	}
+	if len(all) < 2 {
+		return fields
+	}
+	out := slices.DeleteFunc(slices.Clone(fields), func(f message.Field) bool { return f.Name == "cookie" })
+	return append(out, message.Field{Name: "cookie", Value: strings.Join(all, "; ")})
+}

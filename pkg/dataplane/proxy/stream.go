@@ -1,0 +1,397 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// stream is a request of an HTTP/2 client. To endpoints of HTTP/2 it goes frame by frame: then it is the
+// http2.Exchange that decides, called by the readers of connections, and has no goroutine but while something is
+// to be waited for (away):
+//
+//	           a lease                  a place              head passed on
+//	choosing ──────────▶ dialling ────────────────▶ asking ────────────────▶ answering ──▶ over
+//	  ▲   ▲ └─▶ away ─┐     │ failed                  │ failed, or another answer wanted
+//	  │   └───────────┘     │                         │
+//	  └─────────────────────┴─────────────────────────┘
+//
+// Any other request, and any tunnel, is served by a goroutine (bridge); then only away and bridged matter here.
+//
+// All of it is guarded by the lock of the client's connection. While it is away, who waits has it instead, but
+// for the last fields.
+type stream struct {
+	exchange
+	of      *http2Conn
+	ticket  http2.Ticket
+	request *message.Request
+
+	// lease is that of the present attempt, nil for none; asked: the request went out with it. since is when the attempt began.
+	lease *endpoints.Lease
+	asked bool
+	since time.Time
+	// deadline and tryBy are when the request and the attempt are over; zero for never.
+	deadline, tryBy time.Time
+	// trailers are those of the answer, grpcStatus is for the access log.
+	trailers   message.Fields
+	grpcStatus string
+
+	// bridged: a goroutine serves it. away: somebody waits for it, and stop ends that; how is the end of a
+	// request that ended meanwhile.
+	bridged, away bool
+	stop          context.CancelFunc
+	how           http2.Outcome
+}
+
+func headOf(m *message.Request) head {
+	h := head{method: m.Method, authority: m.Authority, upgrade: m.Protocol, fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type"))}
+	if h.grpc {
+		h.timeout, _ = grpcTimeout(m.Get("grpc-timeout"))
+	}
+	return h
+}
+
+// start decides where a new request goes.
+func (s *stream) start() http2.Decision {
+	if err := s.begin(); err != nil {
+		return refusing(err)
+	}
+	if cause, ok := errors.AsType[*upstream.Error](context.Cause(s.conn.ctx)); ok {
+		return refusing(cause)
+	}
+	if s.grpc && s.timeout > 0 {
+		s.bound(s.began.Add(s.timeout))
+	}
+	name, err := s.target()
+	if err != nil {
+		return refusing(err)
+	}
+	cluster, wait, err := s.known(name)
+	if wait {
+		return s.wait(func(ctx context.Context) func() http2.Decision {
+			cluster, err := s.resolve(ctx, name)
+			return func() http2.Decision { return s.resolved(cluster, err) }
+		})
+	}
+	return s.resolved(cluster, err)
+}
+
+func refusing(err error) http2.Decision { return http2.Decision{Error: upstream.AsError(err)} }
+
+// bound sets the deadline, unless an earlier one is set.
+func (s *stream) bound(at time.Time) {
+	if s.deadline.IsZero() || at.Before(s.deadline) {
+		s.deadline = at
+		s.arm()
+	}
+}
+
+// arm has Expired called in time.
+func (s *stream) arm() {
+	next := s.deadline
+	if !s.tryBy.IsZero() && (next.IsZero() || s.tryBy.Before(next)) {
+		next = s.tryBy
+	}
+	s.ticket.SetDeadline(next)
+}
+
+// resolved goes on when the cluster is known, or cannot be.
+func (s *stream) resolved(cluster *endpoints.Cluster, err error) http2.Decision {
+	if err != nil {
+		return refusing(err)
+	}
+	s.found(cluster)
+	c := cluster.Config()
+	if !c.HTTP2 || s.method == http.MethodConnect && s.upgrade == "" {
+		return s.bridge()
+	}
+	if c.Timeout > 0 {
+		s.bound(s.began.Add(c.Timeout))
+	}
+	if cluster.ClosesEstablished() {
+		ticket := s.ticket
+		s.cancel = func(err error) { ticket.Fail(upstream.AsError(err)) }
+	}
+	s.tries.begin(&s.exchange)
+	return s.next()
+}
+
+// next goes to an endpoint that the request has not been to.
+func (s *stream) next() http2.Decision {
+	lease, err := s.tries.acquire(s.conn.ctx, true)
+	if errors.Is(err, endpoints.ErrMustWait) {
+		return s.wait(s.find)
+	}
+	if err != nil {
+		return refusing(err)
+	}
+	return s.dial(lease)
+}
+
+// find waits for an endpoint.
+func (s *stream) find(ctx context.Context) func() http2.Decision {
+	lease, err := s.tries.acquire(ctx, false)
+	if err != nil {
+		return func() http2.Decision { return refusing(err) }
+	}
+	s.lease, s.asked = lease, false
+	return func() http2.Decision { return s.dial(lease) }
+}
+
+// dial goes to the endpoint of a lease.
+func (s *stream) dial(lease *endpoints.Lease) http2.Decision {
+	s.lease, s.asked, s.since = lease, false, time.Now()
+	if lease.HTTP2 == nil {
+		return s.Failed(changedProtocol(lease), s.ticket.Replayable())
+	}
+	return http2.Decision{To: lease.HTTP2}
+}
+
+// changedProtocol is the error of an endpoint whose cluster has just come to speak another version of HTTP; it has been replaced.
+func changedProtocol(lease *endpoints.Lease) *upstream.Error {
+	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Unsent: true, Unanswered: true}
+}
+
+// Sent implements http2.Exchange.
+func (s *stream) Sent() {
+	if s.bridged {
+		return
+	}
+	s.asked = true
+	s.tries.connected(s.lease)
+	if d := s.tries.policy.PerTryTimeout; d > 0 {
+		s.tryBy = time.Now().Add(d)
+		s.arm()
+	}
+}
+
+// Response implements http2.Exchange.
+func (s *stream) Response(r *message.Response, end bool) http2.Decision {
+	if s.bridged {
+		return http2.Decision{}
+	}
+	s.tryBy = time.Time{}
+	s.lease.Response(r.Status, r)
+	s.status, s.firstByte = r.Status, time.Since(s.began)
+	if s.AccessLog != nil {
+		s.grpcStatus = r.Get("grpc-status")
+		s.note(s.lease.Key, answer{status: r.Status}, nil, time.Since(s.since))
+	}
+	a := answer{r.Status, r}
+	if !end && s.tries.trailersCount(a, s.ticket.Complete()) {
+		return http2.Decision{Hold: true}
+	}
+	return s.instead(a, nil)
+}
+
+// Trailers implements http2.Exchange.
+func (s *stream) Trailers(fields []message.Field) http2.Decision {
+	if s.bridged {
+		return http2.Decision{}
+	}
+	s.trailers = fields
+	defer func() { s.trailers = nil }()
+	s.lease.Trailers(&s.trailers)
+	if s.AccessLog != nil {
+		s.grpcStatus = s.trailers.Get("grpc-status")
+	}
+	if s.ticket.Answered() {
+		return http2.Decision{}
+	}
+	return s.instead(answer{s.status, &s.trailers}, &s.trailers)
+}
+
+// instead goes to another endpoint where the policy wants the answer not to be the last word.
+func (s *stream) instead(a answer, trailers endpoints.Header) http2.Decision {
+	if !s.ticket.Replayable() {
+		return http2.Decision{}
+	}
+	next := s.tries.instead(s.conn.ctx, a, trailers)
+	if next == nil {
+		return http2.Decision{}
+	}
+	s.lease.End(false)
+	s.lease, s.asked = next, false
+	return s.wait(func(ctx context.Context) func() http2.Decision {
+		on := pause(ctx, s.tries.backoff())
+		return func() http2.Decision {
+			if !on {
+				return refusing(&upstream.Error{Reason: upstream.ContextReason(ctx), Err: errors.New("before another attempt")})
+			}
+			return s.dial(next)
+		}
+	})
+}
+
+// Failed implements http2.Exchange.
+func (s *stream) Failed(e *upstream.Error, again bool) http2.Decision {
+	if s.bridged {
+		return http2.Decision{}
+	}
+	lease := s.lease
+	e = ourDoing(s.end(), lease, e)
+	if s.ticket.Answered() {
+		return http2.Decision{Error: e}
+	}
+	s.lease, s.tryBy = nil, time.Time{}
+	s.note(lease.Key, answer{}, e, time.Since(s.since))
+	if s.asked {
+		s.tries.lost(lease, e)
+	} else {
+		s.tries.undialled(lease, e)
+	}
+	switch s.tries.judge(lease.Key, e, again && s.end() == upstream.None) {
+	case giveUp:
+		return http2.Decision{Error: e}
+	case paced:
+		return s.wait(func(ctx context.Context) func() http2.Decision {
+			if err := s.tries.pace(ctx, e); err != nil {
+				return func() http2.Decision { return refusing(err) }
+			}
+			return s.find(ctx)
+		})
+	case atOnce:
+	}
+	return s.next()
+}
+
+// end is why the request's time is over; None while it is not.
+func (s *stream) end() upstream.Reason {
+	if !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+		return upstream.Deadline
+	}
+	return upstream.None
+}
+
+// Expired implements http2.Exchange.
+func (s *stream) Expired() (e *upstream.Error, attempt bool) {
+	if s.bridged || s.away {
+		// Who serves it, or waits, knows the time.
+		return nil, false
+	}
+	if s.end() != upstream.None {
+		e = &upstream.Error{Reason: upstream.Deadline, Err: context.DeadlineExceeded}
+		if s.lease != nil {
+			e.NextHop = s.lease.Key.Address
+		}
+		return e, false
+	}
+	over := !s.tryBy.IsZero() && !time.Now().Before(s.tryBy)
+	if over {
+		s.tryBy = time.Time{}
+		e = tryTimeout(s.tries.policy.PerTryTimeout)
+		e.NextHop = s.lease.Key.Address
+	}
+	s.arm()
+	return e, over
+}
+
+func tryTimeout(limit time.Duration) *upstream.Error {
+	return &upstream.Error{Reason: upstream.TryTimeout, Err: fmt.Errorf("no answer within %s, the time for one attempt", limit)}
+}
+
+// Ended implements http2.Exchange.
+func (s *stream) Ended(o http2.Outcome) {
+	switch {
+	case s.bridged:
+	case s.away:
+		s.how = o
+		s.stop()
+	default:
+		s.over(o)
+		s.of.put(s)
+	}
+}
+
+// over puts a request that has ended on the books.
+func (s *stream) over(o http2.Outcome) {
+	if o.Err != nil && s.lease != nil {
+		o.Err = ourDoing(upstream.None, s.lease, o.Err)
+	}
+	s.release(o)
+	s.exchange.received = o.Received
+	if o.Err == nil || o.Answered {
+		s.exchange.sent = o.Sent
+	}
+	if o.Err != nil {
+		s.failed(o.Err)
+		if !o.Answered {
+			s.status = o.Err.Reason.Status()
+		}
+	}
+	s.tries.giveBack()
+	s.finish(s)
+	s.Tracker.end()
+}
+
+// release ends the lease of the last attempt.
+func (s *stream) release(o http2.Outcome) {
+	lease := s.lease
+	if lease == nil {
+		return
+	}
+	s.lease = nil
+	switch {
+	case o.Err == nil && s.asked:
+		lease.End(true)
+		return
+	case o.Answered:
+		ok := notTheirs(o.Err.Reason)
+		if !ok {
+			lease.BrokenOff()
+		}
+		lease.End(ok)
+		return
+	case o.Err == nil:
+		o.Err = &upstream.Error{Reason: upstream.ClientGone}
+	}
+	s.note(lease.Key, answer{}, o.Err, time.Since(s.since))
+	if s.asked {
+		s.tries.lost(lease, o.Err)
+	} else {
+		s.tries.undialled(lease, o.Err)
+	}
+}
+
+// wait has f called by a goroutine, which may wait until the request has ended; what f gives is then called
+// with the lock held, and decides.
+func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.Decision {
+	ctx, stop := context.WithCancel(s.conn.ctx)
+	if !s.deadline.IsZero() {
+		ctx, stop = context.WithDeadline(s.conn.ctx, s.deadline)
+	}
+	s.away, s.stop = true, stop
+	s.of.waits.Go(func() {
+		defer stop()
+		decide := f(ctx)
+		alive := s.ticket.Resume(func() http2.Decision {
+			s.away = false
+			return decide()
+		})
+		if !alive {
+			// The memory of the connection's requests is not ours now.
+			s.memo = nil
+			s.over(s.how)
+		}
+	})
+	return http2.Decision{Later: true}
+}
+
+// describe implements describer.
+func (s *stream) describe(e *entry) {
+	describeRequest(e, s.request)
+	e.GRPCStatus = s.grpcStatus
+}
+
+// describeRequest says what is known of a request of HTTP/2.
+func describeRequest(e *entry, m *message.Request) {
+	e.Protocol, e.Method, e.Authority, e.Path = "HTTP/2.0", m.Method, m.Authority, pathOf(m.Path)
+	e.TraceParent = m.Get("traceparent")
+}
