@@ -317,6 +317,10 @@ func (p *Pool) Flush(t *Turn) {
 	var few [8]waiter
 	asked := append(few[:0], p.queue[:n]...)
 	p.queue = slices.Delete(p.queue, 0, n)
+	if rest := len(p.queue); rest > p.cfg.DialAfter && !p.enough(rest) {
+		// The connection that they waited for carries fewer than was hoped.
+		p.dial()
+	}
 	p.waiters.Store(int64(len(p.queue)))
 	p.mu.Unlock()
 	for _, w := range asked {

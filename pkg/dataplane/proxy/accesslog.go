@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,6 +131,9 @@ func (x *exchange) entry(d describer, reason upstream.Reason, took time.Duration
 	d.describe(e)
 	if x.err != nil {
 		e.Layer, e.Error = reason.Layer(), x.err.Error()
+		if x.grpc && e.GRPCStatus == "" {
+			e.GRPCStatus = strconv.Itoa(int(reason.GRPC()))
+		}
 	}
 	return e
 }
