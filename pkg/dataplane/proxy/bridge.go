@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,8 @@ type bridge struct {
 	ends []func()
 	// body is nil where the request has none.
 	body *body
+	// http2: the endpoints speak HTTP/2.
+	http2 bool
 
 	// open begins a call on the connection that acquire had, which is unused until then; nil for none.
 	open func(*message.Request) (call, error)
@@ -88,7 +91,8 @@ func (b *bridge) cancellable() context.CancelCauseFunc {
 	return cancel
 }
 
-func (b *bridge) toward(*endpoints.Cluster) carrier {
+func (b *bridge) toward(c *endpoints.Cluster) carrier {
+	b.http2 = c.Config().HTTP2
 	if b.request.Length != 0 {
 		b.body = &body{src: &askedBody{asker: b.asker}}
 	}
@@ -326,37 +330,48 @@ func (b *bridge) describe(e *entry) {
 }
 
 func (b *bridge) close() {
-	if b.body != nil {
-		b.body.attempt.Add(1)
-	}
 	if s := b.sent; s != nil {
 		if !b.body.complete() {
 			s.Break()
 		}
 		b.hangUp()
 	}
-	b.stop()
-	if b.body != nil {
-		// Whoever reads has done so.
-		b.body.mu.Lock()
-		defer b.body.mu.Unlock()
-	}
+	b.halt()
 	b.end()
 	for _, end := range b.ends {
 		end()
 	}
 }
 
-func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
-	if lease.HTTP1 == nil {
-		return changedProtocol(lease)
+// halt ends the reading of the request's body, and waits for that end.
+func (b *bridge) halt() {
+	if b.body == nil {
+		b.stop()
+		return
 	}
-	c, err := lease.HTTP1.Acquire(ctx)
-	if err != nil {
+	b.body.attempt.Add(1)
+	b.stop()
+	b.body.mu.Lock()
+	defer b.body.mu.Unlock()
+}
+
+func (b *bridge) refuse(r refusal, last bool) {
+	b.halt()
+	b.asker.refuse(r, last)
+}
+
+func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
+	switch {
+	case b.http2 != (lease.HTTP2 != nil):
+		return changedProtocol(lease)
+	case b.http2:
+		k, err := lease.HTTP2.Ask(ctx, b.request)
+		b.open = func(*message.Request) (call, error) { return k, nil }
 		return err
 	}
+	c, err := lease.HTTP1.Acquire(ctx)
 	b.open = func(m *message.Request) (call, error) { return openHTTP1(c, m) }
-	return nil
+	return err
 }
 
 // openHTTP1 begins a request of another version on a connection of HTTP/1.1.
@@ -384,3 +399,5 @@ func oneCookie(fields []message.Field) []message.Field {
 	out := slices.DeleteFunc(slices.Clone(fields), func(f message.Field) bool { return f.Name == "cookie" })
 	return append(out, message.Field{Name: "cookie", Value: strings.Join(all, "; ")})
 }
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}

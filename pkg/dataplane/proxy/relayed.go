@@ -46,7 +46,7 @@ func (v *relayed) cancellable() context.CancelCauseFunc { return v.x.CancelFunc(
 
 func (v *relayed) toward(c *endpoints.Cluster) carrier {
 	if c.Config().HTTP2 {
-		return pairOf(v.x.Context(), v.http, v.x).toward(c)
+		return bridgeOf(v.http, v.x).toward(c)
 	}
 	return v
 }
@@ -128,13 +128,7 @@ func (v *relayed) switched() (up, client halfCloser, err error) {
 }
 
 func (v *relayed) describe(e *entry) {
-	q := v.x.Request()
-	e.Protocol, e.Method, e.Authority = "HTTP/1.1", strings.Clone(q.Method), strings.Clone(q.Authority)
-	if q.Minor == 0 {
-		e.Protocol = "HTTP/1.0"
-	}
-	e.Path = pathOf(q.Path)
-	e.TraceParent = strings.Clone(q.Get("Traceparent"))
+	describeExchange(e, v.x)
 	e.BytesReceived += v.x.Received()
 	if !v.refused {
 		e.BytesSent += v.x.Sent()
@@ -143,6 +137,17 @@ func (v *relayed) describe(e *entry) {
 	if t := message.Fields(v.x.ResponseTrailers()).Get("Grpc-Status"); t != "" {
 		e.GRPCStatus = strings.Clone(t)
 	}
+}
+
+// describeExchange says what is known of a request of HTTP/1.1.
+func describeExchange(e *entry, x *relay.Exchange) {
+	q := x.Request()
+	e.Protocol, e.Method, e.Authority = "HTTP/1.1", strings.Clone(q.Method), strings.Clone(q.Authority)
+	if q.Minor == 0 {
+		e.Protocol = "HTTP/1.0"
+	}
+	e.Path = pathOf(q.Path)
+	e.TraceParent = strings.Clone(q.Get("Traceparent"))
 }
 
 func (v *relayed) close() {}
