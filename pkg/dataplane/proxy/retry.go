@@ -308,7 +308,12 @@ func (a *attempts) condition(resp answer, trailers endpoints.Header) string {
 		if trailers != nil && trailers.Get("Grpc-Status") != "" {
 			h = trailers
 		}
-		code, err := strconv.ParseUint(h.Get("Grpc-Status"), 10, 32)
+		status := h.Get("Grpc-Status")
+		if status == "" {
+			// The most common case, for which an error would be made.
+			return ""
+		}
+		code, err := strconv.ParseUint(status, 10, 32)
 		if err != nil {
 			return ""
 		}
