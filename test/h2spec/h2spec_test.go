@@ -57,9 +57,9 @@ func (s straight) Request(relay.Ticket, *message.Request) (relay.Exchange, relay
 }
 func (straight) Sent()                                           {}
 func (straight) Response(*message.Response, bool) relay.Decision { return relay.Decision{} }
-func (straight) Trailers([]message.Field)                        {}
+func (straight) Trailers([]message.Field) relay.Decision         { return relay.Decision{} }
 func (straight) Failed(*upstream.Error, bool) relay.Decision     { return relay.Decision{} }
-func (straight) Expired() *upstream.Error                        { return nil }
+func (straight) Expired() (*upstream.Error, bool)                { return nil, false }
 func (straight) Ended(relay.Outcome)                             {}
 
 // startRelay is ours, before an endpoint.

@@ -110,16 +110,17 @@ type Ticket struct {
 }
 
 // Resume decides after a Decision that said Later, unless the request has ended: then it gives false, and does
-// not call decide. It may be called from any goroutine, but not from within a call of Handler or
+// not call decide. What that gives does not count where it is not wanted: the request was answered, and
+// Ended comes. Resume may be called from any goroutine, but not from within a call of Handler or
 // Exchange, whose rule holds for decide.
-func (k Ticket) Resume(decide func() Decision) bool {
+func (k Ticket) Resume(decide func(wanted bool) Decision) bool {
 	var t Turn
 	v := k.stream.server
 	v.mu.Lock()
 	alive := k.stream.token == k.token
 	if alive {
-		d := decide()
-		if k.stream.phase == deciding {
+		wanted := k.stream.phase == deciding
+		if d := decide(wanted); wanted {
 			k.stream.decide(&t, d)
 		}
 	}

@@ -32,21 +32,21 @@ func TestLater(t *testing.T) {
 		status int
 		text   string
 	}{
-		{"to a pool", func(k Ticket) { k.Resume(func() Decision { return Decision{To: pool} }) }, 418, "5"},
+		{"to a pool", func(k Ticket) { k.Resume(func(bool) Decision { return Decision{To: pool} }) }, 418, "5"},
 		{"twice", func(k Ticket) {
-			k.Resume(func() Decision { return Decision{To: pool} })
-			k.Resume(func() Decision { return Decision{Reply: &Reply{Status: 500}} })
+			k.Resume(func(bool) Decision { return Decision{To: pool} })
+			k.Resume(func(bool) Decision { return Decision{Reply: &Reply{Status: 500}} })
 		}, 418, "5"},
 		{"a reply", func(k Ticket) {
-			k.Resume(func() Decision { return Decision{Reply: &Reply{Status: 200, Body: "hello"}} })
+			k.Resume(func(bool) Decision { return Decision{Reply: &Reply{Status: 200, Body: "hello"}} })
 		}, 200, "hello"},
 		{"an error", func(k Ticket) {
-			k.Resume(func() Decision { return Decision{Error: &upstream.Error{Reason: upstream.NoEndpoints}} })
+			k.Resume(func(bool) Decision { return Decision{Error: &upstream.Error{Reason: upstream.NoEndpoints}} })
 		}, 503, "no_endpoints"},
 		{"a failure", func(k Ticket) { k.Fail(&upstream.Error{Reason: upstream.Draining}) }, 503, "draining"},
 		{"a failure before a decision", func(k Ticket) {
 			k.Fail(&upstream.Error{Reason: upstream.Draining})
-			k.Resume(func() Decision { return Decision{To: pool} })
+			k.Resume(func(bool) Decision { return Decision{To: pool} })
 		}, 503, "draining"},
 	}
 	for _, tt := range tests {

@@ -371,8 +371,11 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 	s.of.waits.Go(func() {
 		defer stop()
 		decide := f(ctx)
-		alive := s.ticket.Resume(func() http2.Decision {
+		alive := s.ticket.Resume(func(wanted bool) http2.Decision {
 			s.away = false
+			if !wanted {
+				return http2.Decision{}
+			}
 			return decide()
 		})
 		if !alive {

@@ -55,10 +55,12 @@ func (s *stations2) Request(k relay2.Ticket, _ *heads.Request) (relay2.Exchange,
 
 func (x *request2) Sent()                                          {}
 func (x *request2) Response(*heads.Response, bool) relay2.Decision { return relay2.Decision{} }
-func (x *request2) Trailers([]heads.Field)                         {}
+func (x *request2) Trailers([]heads.Field) relay2.Decision         { return relay2.Decision{} }
 func (x *request2) Failed(*upstream.Error, bool) relay2.Decision   { return relay2.Decision{} }
 
-func (x *request2) Expired() *upstream.Error { return &upstream.Error{Reason: upstream.Deadline} }
+func (x *request2) Expired() (*upstream.Error, bool) {
+	return &upstream.Error{Reason: upstream.Deadline}, false
+}
 
 // Ended implements relay2.Exchange.
 func (x *request2) Ended(o relay2.Outcome) {
