@@ -227,7 +227,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := l.Upstream.Acquire(t.Context())
+		conn, err := l.HTTP1.Acquire(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", l.Key.Address, err)
 		}
@@ -237,6 +237,31 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 	if st := breaker(set, endpoints.Connections); len(seen) != 2 || st.Active > 1 || st.Shed > 0 {
 		t.Errorf("%d endpoints, %+v", len(seen), st)
+	}
+}
+
+// An endpoint that drains keeps no idle connections.
+func TestDrainingClosesWhatIsIdle(t *testing.T) {
+	set := endpoints.New(endpoints.Config{Reporter: &world{t: t}})
+	defer set.Close()
+	addr := acceptor(t)
+	_ = set.Apply(limits(func(*discovery.Limits) {}, listed(addr)))
+	l, err := set.Cluster("c").Acquire(t.Context(), endpoints.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.HTTP1.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Release()
+	l.End(true)
+	if st := breaker(set, endpoints.Connections); st.Active != 1 {
+		t.Errorf("%+v", st)
+	}
+	_ = set.Apply(limits(func(*discovery.Limits) {}, listed(addr, func(e *mesh.Endpoint) { e.Health = mesh.Draining })))
+	if st := breaker(set, endpoints.Connections); st.Active != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 

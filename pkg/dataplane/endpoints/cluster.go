@@ -78,7 +78,7 @@ func (c *Cluster) ClosesEstablished() bool {
 // update takes a new form of the cluster. It gives the upstreams that it
 // retires and those whose idle connections are to be closed, and what closes
 // requests over a limit that was lowered.
-func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []upstream.Upstream, closed func()) {
+func (c *Cluster) update(dc *discovery.Cluster) (retired, quiet []*hop, closed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := &updating{Cluster: c, dc: dc, now: time.Now(), alike: true, checksAlike: true}
@@ -118,7 +118,7 @@ type updating struct {
 	dc                              *discovery.Cluster
 	now                             time.Time
 	alike, checksAlike, outlierGone bool
-	retired, quiet                  []upstream.Upstream
+	retired, quiet                  []*hop
 }
 
 // take gives the endpoint for what is listed; e is what is known of it, or nil.
@@ -226,7 +226,7 @@ func policy(p discovery.Policy) balance.Policy {
 }
 
 // retireAll takes the cluster out of use and gives its upstreams.
-func (c *Cluster) retireAll() []upstream.Upstream {
+func (c *Cluster) retireAll() []*hop {
 	empty := *c.Config()
 	empty.Endpoints = nil
 	retired, _, _ := c.update(&empty)

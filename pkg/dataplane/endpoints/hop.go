@@ -29,7 +29,7 @@ var answerLimits = http1.Limits{Bytes: 256 << 10, Fields: 1000}
 const onlyForDials = -1
 
 func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) *hop {
-	h := &hop{Upstream: s.cfg.NewUpstream(upstream.Config{Address: e.Address, HTTP2: dc.HTTP2, ConnectTimeout: dc.ConnectTimeout, Gate: g})}
+	h := &hop{Upstream: s.cfg.NewUpstream(upstream.Config{Address: e.Address, ConnectTimeout: dc.ConnectTimeout, Gate: g})}
 	if dc.HTTP2 {
 		h.http2 = http2.NewPool(http2.PoolConfig{
 			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, MaxWaiting: onlyForDials,
@@ -49,7 +49,7 @@ func (h *hop) dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// CloseIdle implements upstream.Upstream.
+// CloseIdle closes the connections that carry nothing now.
 func (h *hop) CloseIdle() {
 	if h.http2 != nil {
 		h.http2.CloseIdle()
@@ -57,7 +57,6 @@ func (h *hop) CloseIdle() {
 	if h.http1 != nil {
 		h.http1.CloseIdle()
 	}
-	h.Upstream.CloseIdle()
 }
 
 // Retire implements upstream.Upstream.

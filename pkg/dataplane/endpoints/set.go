@@ -23,7 +23,7 @@ type Reporter interface {
 // Config is what a Set is made of.
 type Config struct {
 	Reporter Reporter
-	// NewUpstream makes the connections to one endpoint; nil is upstream.New.
+	// NewUpstream dials one endpoint; nil is upstream.New.
 	NewUpstream func(upstream.Config) upstream.Upstream
 	// FailFast is how long requests wait for a cluster without usable endpoint; 0 is 3 s.
 	FailFast time.Duration
@@ -128,7 +128,7 @@ func (s *Set) change(edit func(map[string]*Cluster)) {
 	s.clusters.Store(&next)
 }
 
-func (s *Set) retire(us []upstream.Upstream, drain time.Duration) {
+func (s *Set) retire(us []*hop, drain time.Duration) {
 	for _, u := range us {
 		u.Retire(drain)
 	}

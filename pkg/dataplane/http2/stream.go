@@ -350,7 +350,9 @@ func (s *Stream) maybeClose(t *Turn) {
 func (s *Stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
 	s.unhold()
-	s.blame(e)
+	if e.DueTo(s.deadline) {
+		e.Reason = upstream.Deadline
+	}
 	switch {
 	case s.answered && s.end:
 		// The answer is whole; what is missing is only the end of the request.
@@ -372,18 +374,6 @@ func (s *Stream) failed(t *Turn, e *upstream.Error) {
 		d = Decision{Error: e}
 	}
 	s.decide(t, d)
-}
-
-// cancelMargin is how long before the deadline an endpoint may cancel for it:
-// clocks and roundings differ, and nothing else makes a server cancel.
-const cancelMargin = 50 * time.Millisecond
-
-// blame finds the deadline in a failure that is due to it: gRPC servers know it too, and may be first.
-func (s *Stream) blame(e *upstream.Error) {
-	reset, ok := errors.AsType[http2.StreamError](e.Err)
-	if ok && reset.Code == http2.ErrCodeCancel && !s.deadline.IsZero() && time.Until(s.deadline) < cancelMargin {
-		e.Reason = upstream.Deadline
-	}
 }
 
 func (s *Stream) setDeadline(at time.Time) {

@@ -218,12 +218,21 @@ func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Dura
 		return &next
 	case broken != nil:
 		return bodyError(broken, e)
+	case e.DueTo(deadlineOf(ctx)):
+		next := *e
+		next.Reason = upstream.Deadline
+		return &next
 	case b.sent.over.Load():
 		next := tryTimeout(limit)
 		next.NextHop, next.Unanswered = e.NextHop, e.Unanswered
 		return next
 	}
 	return e
+}
+
+func deadlineOf(ctx context.Context) time.Time {
+	at, _ := ctx.Deadline()
+	return at
 }
 
 // bodyError is the error of an attempt that failed with err because the

@@ -1,39 +1,10 @@
 package proxy
 
 import (
-	"maps"
 	"net/http"
-	"net/textproto"
 	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
-
-// hopByHop are the fields that belong to one connection (RFC 9110 section
-// 7.6.1), beside those that Connection names. Proxy-Authenticate and
-// Proxy-Authorization are between a client and its proxy, which is us.
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
-}
-
-// endToEnd gives a copy of h without its hop-by-hop fields.
-func endToEnd(h http.Header) http.Header {
-	out := make(http.Header, len(h))
-	maps.Copy(out, h)
-	for _, line := range h["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			if name = textproto.TrimString(name); name != "" {
-				delete(out, textproto.CanonicalMIMEHeaderKey(name))
-			}
-		}
-	}
-	for _, name := range hopByHop {
-		delete(out, name)
-	}
-	return out
-}
 
 // upgradeOf is the protocol that an HTTP/1.1 request asks to change to, or "". Upgrades
 // to HTTP/2 are not relayed: they are between two neighbours.
@@ -42,20 +13,6 @@ func upgradeOf(protocol string) string {
 		return ""
 	}
 	return protocol
-}
-
-// requestHeader is what goes upstream.
-func requestHeader(r *http.Request) http.Header {
-	out := endToEnd(r.Header)
-	// gRPC requires this one, and it holds on our side too: trailers are relayed.
-	if httpguts.HeaderValuesContainsToken(r.Header["Te"], "trailers") {
-		out["Te"] = []string{"trailers"}
-	}
-	if _, ok := out["User-Agent"]; !ok {
-		// net/http would make one up.
-		out["User-Agent"] = []string{""}
-	}
-	return out
 }
 
 func isGRPC(contentType string) bool {

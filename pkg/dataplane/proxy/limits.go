@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,94 +97,4 @@ func (l *Limits) judge(count int) *upstream.Error {
 		Reason: upstream.HeaderLimit, Unsent: true, Unanswered: true,
 		Err: fmt.Errorf("%d header fields, %d are allowed", count, l.cfg.HeaderCount),
 	}
-}
-
-// body bounds the pauses in a request's body; the function it gives must be called when the request has ended.
-func (l *Limits) body(src io.Reader, w http.ResponseWriter, r *http.Request) (io.Reader, func()) {
-	if l == nil || l.cfg.BodyIdle <= 0 || !mustEnd(r) {
-		return src, func() {}
-	}
-	b := &timedBody{Reader: src, stall: newStall(l.cfg.BodyIdle, http.NewResponseController(w).SetReadDeadline)}
-	return b, func() { b.timer.Stop() }
-}
-
-// writer bounds the pauses in taking the response; nil without a limit.
-func (l *Limits) writer(w http.ResponseWriter) *timedWriter {
-	if l == nil || l.cfg.WriteIdle <= 0 {
-		return nil
-	}
-	return &timedWriter{ResponseWriter: w, stall: newStall(l.cfg.WriteIdle, http.NewResponseController(w).SetWriteDeadline)}
-}
-
-// mustEnd tells whether a request's body is an upload. Others are streams, which
-// may be silent for as long as both sides like: gRPC, and tunnels.
-func mustEnd(r *http.Request) bool {
-	if r.Body == nil || r.Body == http.NoBody || r.Method == http.MethodConnect {
-		return false
-	}
-	return r.ContentLength > 0
-}
-
-// stall ends one call that takes too long, by a deadline in the past. A deadline
-// set ahead would end an HTTP/2 stream at its time, whether or not anything waits.
-type stall struct {
-	timer *time.Timer
-	after time.Duration
-	fired atomic.Bool
-}
-
-func newStall(after time.Duration, end func(time.Time) error) *stall {
-	s := &stall{after: after}
-	s.timer = time.AfterFunc(after, func() {
-		s.fired.Store(true)
-		_ = end(time.Unix(1, 0))
-	})
-	s.timer.Stop()
-	return s
-}
-
-// timedBody bounds each read of the body.
-type timedBody struct {
-	io.Reader
-	*stall
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	b.timer.Reset(b.after)
-	n, err := b.Reader.Read(p)
-	b.timer.Stop()
-	if err != nil && b.fired.Load() {
-		err = &upstream.Error{Reason: upstream.BodyTimeout, Unanswered: true, Err: fmt.Errorf("no byte of the request body for %s", b.after)}
-	}
-	return n, err
-}
-
-// timedWriter bounds each write of the response.
-type timedWriter struct {
-	http.ResponseWriter
-	*stall
-}
-
-// Unwrap is for http.ResponseController.
-func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *timedWriter) Write(p []byte) (int, error) {
-	w.timer.Reset(w.after)
-	defer w.timer.Stop()
-	return w.ResponseWriter.Write(p)
-}
-
-// FlushError is what http.ResponseController flushes by.
-func (w *timedWriter) FlushError() error {
-	w.timer.Reset(w.after)
-	defer w.timer.Stop()
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// slow gives the error of a client that took nothing for too long; nil when it did. w may be nil.
-func (w *timedWriter) slow() *upstream.Error {
-	if w == nil || !w.fired.Load() {
-		return nil
-	}
-	return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", w.after)}
 }

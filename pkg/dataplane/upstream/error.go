@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -104,12 +102,8 @@ func isTimeout(err error) bool {
 // only the timer is late: on a busy machine that of a peer which knows the
 // deadline too (gRPC servers do) may fire first.
 func Ended(ctx context.Context) bool {
-	return ctx.Err() != nil || deadlineWithin(ctx, 0)
-}
-
-func deadlineWithin(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) <= d
+	return ctx.Err() != nil || ok && time.Until(deadline) <= 0
 }
 
 // ContextReason is the reason in the end of a request's ctx: that of its cause
@@ -124,50 +118,15 @@ func ContextReason(ctx context.Context) Reason {
 	return ClientGone
 }
 
-// sendError classifies a RoundTrip that gave no response.
-func sendError(ctx context.Context, addr netip.AddrPort, err error, unsent, unanswered bool) *Error {
-	e := &Error{NextHop: addr, Unsent: unsent || refusedByPeer(err), Unanswered: unanswered, Err: err}
-	stream, isStream := errors.AsType[http2.StreamError](err)
-	switch {
-	case Ended(ctx):
-		e.Reason = ContextReason(ctx)
-	case isStream && stream.Code == http2.ErrCodeCancel && deadlineWithin(ctx, cancelMargin):
-		e.Reason = Deadline
-	case e.Unsent && (isStream || isGoAway(err)):
-		e.Reason = StreamRefused
-	case isStream && stream.Code == http2.ErrCodeProtocol, isNonsense(err):
-		e.Reason = ProtocolError
-	case unanswered || isReset(err):
-		e.Reason = ResetBeforeHeaders
-	default:
-		e.Reason = ProtocolError
-	}
-	return e
-}
-
-// cancelMargin is how long before the deadline a peer may cancel for it: clocks
-// and roundings differ, and nothing else makes a server cancel.
+// cancelMargin is how long before the deadline an endpoint may cancel for it:
+// clocks and roundings differ, and nothing else makes a server cancel.
 const cancelMargin = 50 * time.Millisecond
 
-// notSent are the texts of errors of Go's HTTP/2 client that it does not
-// export and that it returns only for streams which the peer has not processed
-// (RFC 9113 section 6.8) or which were never opened.
-var notSent = []string{
-	goAwayText,
-	notUsableText,
-	"http2: client conn is closed",
-	"http2: client conn could not be established",
-}
-
-const (
-	goAwayText    = "http2: Transport received Server's graceful shutdown GOAWAY"
-	notUsableText = "http2: client conn not usable"
-)
-
-// isGoAway tells whether the connection took no further stream, by a GOAWAY or
-// because the client gave it up.
-func isGoAway(err error) bool {
-	return strings.Contains(err.Error(), goAwayText) || strings.Contains(err.Error(), notUsableText)
+// DueTo tells whether the endpoint cancelled a stream for the request's deadline, which gRPC servers know
+// too and may find over first. The zero time is no deadline.
+func (e *Error) DueTo(deadline time.Time) bool {
+	reset, ok := errors.AsType[http2.StreamError](e.Err)
+	return ok && reset.Code == http2.ErrCodeCancel && !deadline.IsZero() && time.Until(deadline) <= cancelMargin
 }
 
 // Shed tells whether the endpoint refused this one stream (REFUSED_STREAM): it
@@ -175,54 +134,4 @@ func isGoAway(err error) bool {
 func (e *Error) Shed() bool {
 	_, isStream := errors.AsType[http2.StreamError](e.Err)
 	return e.Reason == StreamRefused && isStream
-}
-
-func refusedByPeer(err error) bool {
-	if s, ok := errors.AsType[http2.StreamError](err); ok {
-		return s.Code == http2.ErrCodeRefusedStream
-	}
-	text := err.Error()
-	for _, t := range notSent {
-		if strings.Contains(text, t) {
-			return true
-		}
-	}
-	return false
-}
-
-// nonsense are the texts of errors of Go's HTTP/2 client for connections whose
-// peer does not keep to HTTP/2; their types are not exported.
-var nonsense = []string{
-	"frame header looked like an HTTP/1.1 header", "PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "COMPRESSION_ERROR", "FLOW_CONTROL_ERROR",
-	"malformed chunked encoding", "invalid byte in chunk length",
-}
-
-func isNonsense(err error) bool {
-	text := err.Error()
-	for _, t := range nonsense {
-		if strings.Contains(text, t) {
-			return true
-		}
-	}
-	return false
-}
-
-// bodyError classifies a response's body that broke off.
-func bodyError(ctx context.Context, addr netip.AddrPort, err error) *Error {
-	e := &Error{Reason: ResetMidBody, NextHop: addr, Err: err}
-	stream, isStream := errors.AsType[http2.StreamError](err)
-	switch {
-	case Ended(ctx):
-		e.Reason = ContextReason(ctx)
-	case isStream && stream.Code == http2.ErrCodeCancel && deadlineWithin(ctx, cancelMargin):
-		e.Reason = Deadline
-	case isNonsense(err):
-		e.Reason = ProtocolError
-	}
-	return e
-}
-
-func isReset(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }

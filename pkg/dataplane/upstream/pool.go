@@ -2,9 +2,7 @@ package upstream
 
 import (
 	"context"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -13,14 +11,8 @@ import (
 // Config is what a Pool is made of.
 type Config struct {
 	Address netip.AddrPort
-	// HTTP2 makes the pool speak HTTP/2 by prior knowledge (RFC 9113 section 3.3).
-	HTTP2 bool
 	// ConnectTimeout bounds one dial; 0 is 5 s.
 	ConnectTimeout time.Duration
-	// IdleTimeout closes connections that nobody used for so long; 0 is 60 s.
-	// It should be shorter than what servers allow, since a server that closes
-	// first may do so under a request.
-	IdleTimeout time.Duration
 	// Gate limits connections; nil for no limit.
 	Gate Gate
 }
@@ -34,54 +26,28 @@ type Gate interface {
 	Closed()
 }
 
-// Upstream is what the proxy needs of the connections to one endpoint. A
-// faster relay that takes Pool's place must keep these promises:
-//   - Acquire sends nothing of a request, and its failure is an *Error with Unsent;
-//   - a Conn is used for one request and retries nothing;
-//   - an error of RoundTrip is an *Error whose Unsent is true only if no peer can have acted on the request;
-//   - so is an error of reading a response's body, but for io.EOF;
-//   - Retire refuses new work at once and lets what is in flight finish;
-//   - a response's header still has Connection, so that the fields it names stay
-//     behind. Pool falls short of this: net/http takes Connection off a response
-//     that has "close" in it, and there is no other way to it, so fields named
-//     beside close ("Connection: X-Hop, close") go on to the client.
+// Upstream is what the relays need of an endpoint. *Pool is one.
 type Upstream interface {
-	Acquire(ctx context.Context) (Conn, error)
+	// Dial makes a connection. Its error is an *Error with Unsent.
 	Dial(ctx context.Context) (*Raw, error)
+	// Probe tells whether the endpoint accepts connections. Its error is an *Error.
 	Probe(ctx context.Context) error
-	CloseIdle()
-	// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0.
+	// Retire makes no more connections; those there are get drain to finish, or for ever if that is below 0.
 	Retire(drain time.Duration)
+	// Close closes everything now.
 	Close()
 }
 
-// Conn is a connection with room reserved for one request. Exactly one of
-// RoundTrip and Release must be called.
-type Conn interface {
-	// RoundTrip sends the request once. The response's body must be closed,
-	// which gives the room back. Errors are *Error.
-	RoundTrip(*http.Request) (*http.Response, error)
-	// Release gives the room back unused.
-	Release()
-}
-
-// Pool is the Upstream on net/http's single connections.
+// Pool is all connections to one endpoint, whatever they carry.
 type Pool struct {
 	cfg    Config
 	dialer net.Dialer
-	// http makes connections; its own pool stays empty.
-	http *http.Transport
 
-	mu sync.Mutex // guards all below
-	// conns are all open HTTP connections, oldest first; idle ones are taken from the end.
-	conns []*conn
-	// tunnels are the connections that carry no HTTP (any more): *Raw and *switched.
-	tunnels map[io.Closer]struct{}
+	mu      sync.Mutex // guards all below
+	open    map[*Raw]struct{}
 	retired bool
-	// shared is the dial of an HTTP/2 connection that is under way, nil when there is none.
-	shared *sharedDial
-	// reap closes idle connections, kill all of them; nil when not set.
-	reap, kill *time.Timer
+	// kill closes everything; nil when not set.
+	kill *time.Timer
 }
 
 // New makes an empty pool; it dials nothing.
@@ -89,31 +55,14 @@ func New(cfg Config) *Pool {
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = 5 * time.Second
 	}
-	if cfg.IdleTimeout <= 0 {
-		cfg.IdleTimeout = 60 * time.Second
-	}
-	p := &Pool{cfg: cfg, tunnels: map[io.Closer]struct{}{}}
-	var protocols http.Protocols
-	protocols.SetHTTP1(!cfg.HTTP2)
-	protocols.SetUnencryptedHTTP2(cfg.HTTP2)
-	p.http = &http.Transport{
-		DialContext:           p.dialHTTP,
-		DisableCompression:    true,
-		ExpectContinueTimeout: time.Second,
-		Protocols:             &protocols,
-		IdleConnTimeout:       cfg.IdleTimeout,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		WriteBufferSize:       16 << 10,
-		ReadBufferSize:        16 << 10,
-	}
-	return p
+	return &Pool{cfg: cfg, open: map[*Raw]struct{}{}}
 }
 
-// Open is how many connections are open, whatever they carry.
+// Open is how many connections are open.
 func (p *Pool) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.conns) + len(p.tunnels)
+	return len(p.open)
 }
 
 // enter asks the gate, dials, and gives what leaves the gate again, once.
