@@ -2,7 +2,6 @@ package http2
 
 import (
 	"sync"
-	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -72,28 +71,4 @@ func (v *Server) FailEach(why func(Exchange) *upstream.Error) {
 	}
 	v.mu.Unlock()
 	t.End()
-}
-
-// expired tells the exchange that its time has come. It needs mu.
-func (s *Stream) expired(t *Turn) {
-	e, attempt := s.exchange.Expired()
-	switch {
-	case e == nil:
-	case !attempt:
-		s.fail(t, e)
-	case s.phase == waiting || s.phase == sending:
-		s.giveUp(t, e)
-		s.failed(t, e)
-	}
-}
-
-// pauses counts the time for which the client might send more of a body whose length it said, and does not;
-// true when that is too long. It needs mu.
-func (s *Stream) pauses(every time.Duration) bool {
-	if s.server.cfg.BodyTimeout <= 0 || s.came || s.recvEnded || s.length <= 0 || s.recvWindow <= 0 || s.phase == replying {
-		s.came, s.quiet = false, 0
-		return false
-	}
-	s.quiet += every
-	return s.quiet >= s.server.cfg.BodyTimeout
 }

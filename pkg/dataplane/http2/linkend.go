@@ -1,0 +1,157 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// tickEvery is how often a connection is looked at: for what is bounded to be found within half as much again.
+func (l *link) tickEvery() time.Duration {
+	least := min(l.cfg.PingTimeout, l.cfg.StallTimeout)
+	if d := l.cfg.BodyTimeout; d > 0 {
+		least = min(least, d)
+	}
+	return least / 2
+}
+
+// startTicks begins to look at the connection every so often, until stopTicks.
+func (l *link) startTicks() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ticker = time.AfterFunc(l.tickEvery(), l.ticked)
+}
+
+func (l *link) stopTicks() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	if l.ticker != nil {
+		l.ticker.Stop()
+	}
+}
+
+var errSilent = errors.New("a PING was not answered")
+
+func (l *link) ticked() {
+	var t Turn
+	l.mu.Lock()
+	if l.over {
+		l.mu.Unlock()
+		return
+	}
+	err := l.side.tick(&t, time.Now())
+	every := l.tickEvery()
+	switch {
+	case l.heard.Swap(false):
+		l.silent, l.asked = 0, false
+	case l.asked && l.silent >= l.cfg.PingAfter+l.cfg.PingTimeout:
+		err = errSilent
+	default:
+		if l.silent += every; l.silent >= l.cfg.PingAfter && !l.asked {
+			l.asked, l.silent = true, l.cfg.PingAfter
+			l.send(&t, appendPing(l.put().b, false, 0))
+		}
+	}
+	if err != nil {
+		l.failure = err
+	} else {
+		l.ticker.Reset(every)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		l.part(&t, err)
+		return
+	}
+	t.flush()
+}
+
+// part says goodbye with what err has to say and makes the reader end.
+func (l *link) part(t *Turn, err error) {
+	l.farewell(t, err)
+	t.flush()
+	_ = l.nc.SetReadDeadline(past)
+}
+
+// farewell sends a GOAWAY if there is something to say.
+func (l *link) farewell(t *Turn, err error) {
+	e, ok := errors.AsType[*ConnError](err)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	l.send(t, appendGoAway(l.put().b, l.side.last(), e.Code, e.Text))
+	l.mu.Unlock()
+}
+
+const (
+	// lingerTime and lingerBytes bound how much of what still comes is thrown away, so that the peer gets the
+	// GOAWAY: closing with unread data would take it back.
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 1 << 20
+)
+
+// finish closes the connection after run gave err, and gives why it ended.
+func (l *link) finish(t *Turn, err error) error {
+	l.stopTicks()
+	l.mu.Lock()
+	told := l.failure != nil
+	if told {
+		err = l.failure
+	}
+	l.mu.Unlock()
+	_, wrong := errors.AsType[*ConnError](err)
+	if wrong && !told {
+		l.farewell(t, err)
+	}
+	t.flush()
+	if wrong || errors.Is(err, errClosed) {
+		l.drain(t, lingerTime)
+		l.linger()
+	}
+	l.mu.Lock()
+	if l.stuck {
+		err = abusive(Stalled, "the peer does not read")
+	}
+	l.dead = true
+	if l.out != nil {
+		l.out.free()
+		l.out = nil
+	}
+	l.mu.Unlock()
+	_ = l.nc.Close()
+	l.release()
+	l.writers.Wait()
+	if e, ok := errors.AsType[*ConnError](err); ok && e.Abusive && l.cfg.Abused != nil {
+		l.cfg.Abused(e.Abuse)
+	}
+	return err
+}
+
+func (l *link) linger() {
+	hc, ok := l.nc.(interface{ CloseWrite() error })
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	hopeless := l.writing || l.dead
+	l.mu.Unlock()
+	if hopeless || hc.CloseWrite() != nil {
+		return
+	}
+	_ = l.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
+}
+
+// waitContext closes the connection when ctx ends; the function it gives undoes that.
+func (l *link) waitContext(ctx context.Context) func() bool {
+	return context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		if l.failure == nil {
+			l.failure = context.Cause(ctx)
+		}
+		l.kill()
+		l.mu.Unlock()
+	})
+}

@@ -1,0 +1,268 @@
+package http2
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2/header"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// ending is how a stream ended.
+type ending struct {
+	id uint32
+	// ours: we reset it, so its peer may not know yet. whole: both sides ended it.
+	ours, whole bool
+}
+
+func (v *Server) headers(t *Turn, h *headers) error {
+	if h.id%2 == 0 {
+		return protocolError("a client's stream with an even number")
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s := v.streams[h.id]; s != nil {
+		return v.trailers(t, s, h)
+	}
+	if h.id <= v.lastID {
+		return v.lateHeaders(t, h)
+	}
+	v.lastID = h.id
+	s := v.take(h.id)
+	grpc, err := v.dec.Request(h.block, &s.request)
+	_, malformed := errors.AsType[*header.Malformed](err)
+	switch {
+	case h.id > v.goodbye:
+		v.drop(s)
+		v.note(ending{id: h.id, ours: true})
+		return lostCompression(err)
+	case errors.Is(err, header.ErrTooLarge):
+		v.streams[h.id] = s
+		s.requested(h.end)
+		s.reply(t, &Reply{Status: 431}, nil)
+		return v.spend(Misbehaviour)
+	case err != nil && !malformed:
+		v.drop(s)
+		return lostCompression(err)
+	case malformed || h.loop || h.end && s.request.Length > 0:
+		v.drop(s)
+		return v.refused(t, h.id, http2.ErrCodeProtocol)
+	case len(v.streams) >= v.cfg.MaxStreams:
+		v.drop(s)
+		return v.refused(t, h.id, http2.ErrCodeRefusedStream)
+	}
+	v.streams[h.id] = s
+	s.grpc, s.length = grpc, s.request.Length
+	s.requested(h.end)
+	if h.end {
+		s.request.Length = 0
+	}
+	v.earn(SettingsFlood, PingFlood, EmptyFrames, PriorityFlood, WindowFlood, UnknownFrames)
+	s.phase = deciding
+	x, d := v.handler.Request(Ticket{s, s.token}, &s.request)
+	s.exchange = x
+	if v.cfg.MaxRequestBytes > 0 && s.length > v.cfg.MaxRequestBytes {
+		s.fail(t, tooLarge(v.cfg.MaxRequestBytes))
+		return nil
+	}
+	s.decide(t, d)
+	return nil
+}
+
+// lostCompression is the connection's error where err is more than a stream's.
+func lostCompression(err error) error {
+	if _, ok := errors.AsType[*header.Malformed](err); ok || err == nil || errors.Is(err, header.ErrTooLarge) {
+		return nil
+	}
+	return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
+}
+
+// refused resets a stream that never came to be. It needs mu.
+func (v *Server) refused(t *Turn, id uint32, code http2.ErrCode) error {
+	v.note(ending{id: id, ours: true})
+	v.send(t, appendReset(v.put().b, id, code))
+	return v.spend(Misbehaviour)
+}
+
+// trailers ends a request. It needs mu.
+func (v *Server) trailers(t *Turn, s *Stream, h *headers) error {
+	fields, err := v.dec.Trailers(h.block, s.trailers)
+	if lost := lostCompression(err); lost != nil {
+		return lost
+	}
+	s.trailers = fields
+	switch {
+	case s.recvEnded:
+		return v.broke(t, s, http2.ErrCodeStreamClosed)
+	case err != nil || !h.end || h.loop || s.length > 0:
+		return v.broke(t, s, http2.ErrCodeProtocol)
+	}
+	s.hasTrailers = true
+	s.requested(true)
+	s.forwardTrailers(t)
+	return nil
+}
+
+func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s := v.streams[id]; s != nil {
+		return v.broke(t, s, code)
+	}
+	if id > v.lastID {
+		// A stream that never was cannot be reset (RFC 9113 section 6.4).
+		return &ConnError{Code: code, Text: "a frame on a stream that never was breaks the rules"}
+	}
+	v.send(t, appendReset(v.put().b, id, code))
+	return v.spend(Misbehaviour)
+}
+
+// broke resets a stream whose client broke a rule. It needs mu.
+func (v *Server) broke(t *Turn, s *Stream, code http2.ErrCode) error {
+	e := &upstream.Error{Reason: upstream.BadBody, Err: fmt.Errorf("the client broke the rules of HTTP/2: %s", code)}
+	s.giveUp(t, e)
+	v.send(t, appendReset(v.put().b, s.id, code))
+	v.close(t, s, true, e)
+	return v.spend(Misbehaviour)
+}
+
+// lateHeaders is a list on a stream that is over. It needs mu.
+func (v *Server) lateHeaders(t *Turn, h *headers) error {
+	if err := v.dec.Skip(h.block); err != nil {
+		return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
+	}
+	e, found := v.how(h.id)
+	switch {
+	case found && e.whole:
+		return &ConnError{Code: closeCode, Text: "HEADERS on a stream that has ended"}
+	case found && e.ours:
+		return v.spend(Misbehaviour)
+	case !found && v.endings < len(v.closed):
+		return protocolError("a stream's number is lower than one before")
+	}
+	return v.refused(t, h.id, closeCode)
+}
+
+// how tells how a stream ended, if that is remembered. It needs mu.
+func (v *Server) how(id uint32) (ending, bool) {
+	for _, e := range v.closed {
+		if e.id == id {
+			return e, true
+		}
+	}
+	return ending{}, false
+}
+
+func (v *Server) note(e ending) {
+	v.closed[v.endings%len(v.closed)] = e
+	v.endings++
+}
+
+func (v *Server) data(t *Turn, fh http2.FrameHeader, p []byte) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.received(t, int(fh.Length)); err != nil {
+		return err
+	}
+	s := v.streams[fh.StreamID]
+	if s == nil {
+		return v.lateData(t, fh)
+	}
+	end := fh.Flags.Has(http2.FlagDataEndStream)
+	if s.recvEnded {
+		return v.broke(t, s, closeCode)
+	}
+	if s.recvWindow -= int(fh.Length); s.recvWindow < 0 {
+		return v.broke(t, s, http2.ErrCodeFlowControl)
+	}
+	p, padding, err := unpad(fh, p)
+	if err != nil {
+		return err
+	}
+	s.owed += padding
+	if len(p) == 0 && !end {
+		return v.spend(EmptyFrames)
+	}
+	if s.length >= 0 {
+		if s.length -= int64(len(p)); s.length < 0 || end && s.length > 0 {
+			return v.broke(t, s, http2.ErrCodeProtocol)
+		}
+	}
+	v.earn(WindowFlood, PingFlood)
+	s.body(t, p, end)
+	return nil
+}
+
+// lateData is data on a stream that is over. It needs mu.
+func (v *Server) lateData(t *Turn, fh http2.FrameHeader) error {
+	if fh.StreamID > v.lastID || fh.StreamID%2 == 0 {
+		return protocolError("DATA on a stream that never was")
+	}
+	if e, found := v.how(fh.StreamID); found && e.ours {
+		return nil
+	}
+	return v.refused(t, fh.StreamID, closeCode)
+}
+
+func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.streams[id]
+	if s == nil {
+		if id > v.lastID || id%2 == 0 {
+			return protocolError("RST_STREAM on a stream that never was")
+		}
+		return v.spend(RapidReset)
+	}
+	if s.ended {
+		// It has all of the answer, and does not send the rest of its request.
+		s.giveUp(t, nil)
+		v.close(t, s, false, s.failure)
+		return nil
+	}
+	early := !s.answered
+	e := &upstream.Error{Reason: upstream.ClientGone, Err: fmt.Errorf("the client reset the stream: %s", code)}
+	s.giveUp(t, e)
+	v.close(t, s, false, e)
+	if early {
+		return v.spend(RapidReset)
+	}
+	return nil
+}
+
+func (v *Server) goneAway(*Turn, uint32, http2.ErrCode) {}
+
+func (v *Server) settled(*Turn, bool) {}
+
+func (v *Server) opened(t *Turn, id uint32, n int) (bool, error) {
+	if id == 0 {
+		v.refill(t)
+		return true, nil
+	}
+	s := v.streams[id]
+	if s == nil {
+		return id <= v.lastID && id%2 == 1, nil
+	}
+	if !v.widen(t, &s.flow, n) {
+		return true, v.broke(t, s, http2.ErrCodeFlowControl)
+	}
+	return true, nil
+}
+
+func (v *Server) widened(n int) bool {
+	for _, s := range v.streams {
+		if s.window += n; s.window > maxWindow {
+			return false
+		}
+		v.list(&s.flow)
+	}
+	return true
+}
+
+func (v *Server) last() uint32 { return min(v.lastID, v.goodbye) }
+
+func tooLarge(limit int64) *upstream.Error {
+	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
+}
