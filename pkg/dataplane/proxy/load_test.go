@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // load sends requests at a steady rate, each once: the clients speak HTTP/1.1
@@ -301,6 +302,8 @@ func TestMetrics(t *testing.T) {
 		r.get(echo)
 	}
 	r.get("nobody.at.all:8080")
+	// A request is counted when its answer has gone, which its client may know first.
+	eventually(t, "all are counted", func() bool { return r.counter("freshmesh_requests_total", "none")+r.requests(upstream.NoSuchService) >= 31 })
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
