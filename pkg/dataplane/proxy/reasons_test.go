@@ -561,7 +561,7 @@ func (p provocation) check(r *rig, kind string, got told) {
 		}
 		reason = upstream.AllEjected
 	}
-	eventually(r.t, "metrics count "+string(reason), func() bool { return r.requests(reason) > 0 })
+	eventually(r.t, fmt.Sprintf("metrics count %s after %+v", reason, got), func() bool { return r.requests(reason) > 0 })
 	if p.broken && (kind == "http" || reason == upstream.ClientGone || reason == upstream.SlowReader) {
 		if !got.brokenOff {
 			r.t.Errorf("the response did not break off: %+v", got)
