@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -147,7 +148,7 @@ func (x *exchange) run() {
 	active := x.Tracker.begin()
 	defer x.Tracker.end()
 	x.conn.begin()
-	defer x.finish()
+	defer x.end()
 	err := x.admit(active)
 	if err == nil {
 		err = x.serve()
@@ -305,6 +306,22 @@ func (x *exchange) failed(e *upstream.Error) {
 	x.reason, x.err = e.Reason, e
 	if x.Logger.IsDebug() {
 		x.Logger.Debug("request failed", "cluster", x.label, "layer", e.Reason.Layer(), "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
+	}
+}
+
+// end finishes the request, after a defect of ours too.
+func (x *exchange) end() {
+	v := recover()
+	if v != nil && v != http.ErrAbortHandler {
+		x.panicked(x.conn.remote, v, debug.Stack())
+		x.status = upstream.Internal.Status()
+		x.failed(&upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)})
+		v = http.ErrAbortHandler
+	}
+	x.finish()
+	if v != nil {
+		// Whoever serves the connection ends it, or the stream.
+		panic(v)
 	}
 }
 

@@ -304,7 +304,9 @@ func TestMetrics(t *testing.T) {
 	}
 	r.get("nobody.at.all:8080")
 	// A request is counted when its answer has gone, which its client may know first.
-	eventually(t, "all are counted", func() bool { return r.counter("freshmesh_requests_total", "none")+r.requests(upstream.NoSuchService) >= 31 })
+	eventually(t, "all are counted", func() bool {
+		return r.counter("freshmesh_requests_total", "none")+r.requests(upstream.NoSuchService) >= 31
+	})
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)

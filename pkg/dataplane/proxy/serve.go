@@ -72,6 +72,12 @@ func (h *HTTP) server(c *conn) *http.Server {
 	}
 }
 
+// panicked tells of a defect of ours, which costs one connection or stream.
+func (c Config) panicked(client string, v any, stack []byte) {
+	c.Metrics.panics.Inc()
+	c.Logger.Error("a defect of the proxy ended a request", "client", client, "panic", v, "stack", string(stack))
+}
+
 // stdLog carries what net/http's servers have to say, which is about clients and seldom of use.
 func (h *HTTP) stdLog() *log.Logger {
 	return h.Logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})

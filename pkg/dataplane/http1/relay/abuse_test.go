@@ -16,8 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // abuses are what clients send that mean no good, by name.
@@ -41,10 +41,10 @@ func TestAbuse(t *testing.T) {
 	refused := map[int]int{}
 	r := start(t, relay.Config{
 		HeaderTimeout: 300 * time.Millisecond, ReadTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond,
-		Refused: func(_ net.Addr, e *http1.Error) {
+		Refused: func(_ net.Addr, status int, _ *upstream.Error) {
 			mu.Lock()
 			defer mu.Unlock()
-			refused[e.Status]++
+			refused[status]++
 		},
 	}, backend(t, func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
