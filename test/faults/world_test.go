@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/rebind"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -75,7 +75,7 @@ func (w *world) freeAddress(t testing.TB) string {
 	t.Helper()
 	for {
 		at := netip.AddrPortFrom(w.ip, uint16(20000+rand.IntN(10000))) //nolint:gosec // no secret
-		listener, err := net.Listen("tcp", at.String())
+		listener, err := rebind.Listen(context.Background(), at.String())
 		if err != nil {
 			continue
 		}

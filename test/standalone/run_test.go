@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/rebind"
 	"github.com/freshmesh/freshmesh/pkg/config"
 	"go.uber.org/goleak"
 )
@@ -112,7 +113,7 @@ func freeAddresses(t *testing.T, n int) []string {
 	t.Helper()
 	var addresses []string
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := rebind.Listen(t.Context(), "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
