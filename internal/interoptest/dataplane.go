@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Dataplane is our data plane as a process.
@@ -32,13 +33,13 @@ func StartDataplane(t testing.TB, xdsAddress string, clusters map[string]string,
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, output)
 	}
-	d := &Dataplane{Admin: FreeAddress(t), Outbound: FreeAddress(t), Listens: map[string]string{}}
+	d := &Dataplane{Admin: testaddr.Free(t, "127.0.0.1"), Outbound: testaddr.Free(t, "127.0.0.1"), Listens: map[string]string{}}
 	args := []string{
 		"--node-id", "dataplane-1", "--namespace", "default", "--xds-address", xdsAddress,
 		"--admin-address", d.Admin, "--outbound-address", d.Outbound, "--health-address", "",
 	}
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
-		d.Listens[name] = FreeAddress(t)
+		d.Listens[name] = testaddr.Free(t, "127.0.0.1")
 		args = append(args, "--listen", d.Listens[name]+"="+name+","+clusters[name])
 	}
 	d.Process = Start(t, exec.Command(binary, append(args, flags...)...))

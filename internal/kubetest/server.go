@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/freshmesh/freshmesh/internal/rebind"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Server is a running API server.
@@ -102,7 +102,7 @@ func (s *Server) Stop() {
 // Start opens the port again after Stop.
 func (s *Server) Start() {
 	s.t.Helper()
-	l, err := rebind.Listen(context.Background(), s.Address)
+	l, err := testaddr.Listen(context.Background(), s.Address)
 	if err != nil {
 		s.t.Fatalf("API server: %v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/freshmesh/freshmesh/internal/rebind"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Backend is an HTTP server that answers its name.
@@ -48,7 +48,7 @@ func (b *Backend) Kill() {
 // Revive starts it again on its port.
 func (b *Backend) Revive() {
 	b.t.Helper()
-	listener, err := rebind.Listen(context.Background(), b.Address)
+	listener, err := testaddr.Listen(context.Background(), b.Address)
 	if err != nil {
 		b.t.Fatalf("backend %s: %v", b.Name, err)
 	}

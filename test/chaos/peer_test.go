@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freshmesh/freshmesh/internal/rebind"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // protocol is what a peer speaks.
@@ -71,7 +71,7 @@ func startPeer(t testing.TB, l *ledger, p protocol, host string) *peer {
 }
 
 func (e *peer) listen() {
-	l, err := rebind.Listen(context.Background(), e.address)
+	l, err := testaddr.Listen(context.Background(), e.address)
 	if err != nil {
 		e.t.Errorf("peer: %v", err)
 		return

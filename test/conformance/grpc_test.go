@@ -14,6 +14,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // cases are those of grpc-go's interop client, without the seven that need a
@@ -52,7 +53,7 @@ func TestGRPC(t *testing.T) {
 	}
 	var servers []string
 	for range 3 {
-		address := interoptest.FreeAddress(t)
+		address := testaddr.Free(t, "127.0.0.1")
 		_, port, _ := net.SplitHostPort(address) // ours
 		interoptest.Start(t, exec.Command(filepath.Join(bin, "server"), "--port", port))
 		meshtest.Until(t, runTime, "the server up", func() bool {

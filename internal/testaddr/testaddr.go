@@ -1,10 +1,10 @@
-// Package rebind listens on addresses that are to be listened on again, by
-// tests that start what they have stopped.
+// Package testaddr gives addresses for tests to listen on: such as are free, and
+// such as can be listened on again by tests that start what they have stopped.
 //
 // A child process has copies of all files of its parent between fork and exec.
 // A listener that is closed meanwhile goes on listening in there, and its
 // address is in use for as long as that lasts: milliseconds, on a busy machine.
-package rebind
+package testaddr
 
 import (
 	"context"

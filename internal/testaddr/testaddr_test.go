@@ -1,4 +1,4 @@
-package rebind_test
+package testaddr_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/freshmesh/freshmesh/internal/rebind"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // A process that starts others all the time can listen again on what it has
@@ -31,7 +31,7 @@ func TestListenWhileForking(t *testing.T) {
 	}
 	address := "127.0.0.1:0"
 	for range 5000 {
-		l, err := rebind.Listen(t.Context(), address)
+		l, err := testaddr.Listen(t.Context(), address)
 		if err != nil {
 			t.Fatal(err)
 		}
