@@ -150,7 +150,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"test/model/oracle", module + "pkg/snapshot", nothing},
 		{"test/model/oracle", module + "pkg/xds/ads", nothing},
 		{"test/model", module + "pkg/ack", ok},
-		{"internal/kubetest", module + "pkg/kube", nothing},
+		{"internal/kubetest", module + "pkg/kube", "of ours it may import only internal/testaddr"},
 		{"internal/kubetest", "k8s.io/client-go/rest", client},
 		{"internal/mesh", module + "cmd/dataplane", "of ours it may import only pkg/..., internal/..."},
 	} {

@@ -90,7 +90,13 @@ func TestConnectionsAreReused(t *testing.T) {
 				t.Fatal(got, err)
 			}
 		}
-		if opened() != 1 || p.Open() != 1 {
+		// net/http gives a connection of HTTP/1.1 back a moment after the end of the
+		// answer; what is asked before that opens another one.
+		most := 5
+		if h2 {
+			most = 1
+		}
+		if opened() > most || p.Open() != opened() {
 			t.Errorf("http2=%v: %d connections opened, %d open", h2, opened(), p.Open())
 		}
 	}
