@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/kubetest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Proxy is a running proxy.
@@ -69,7 +70,7 @@ func Start(tb testing.TB, target string, transport http.RoundTripper) *Proxy {
 // Start opens the port again after Stop.
 func (p *Proxy) Start() {
 	p.t.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", p.Address)
+	l, err := testaddr.Listen(context.Background(), p.Address)
 	if err != nil {
 		p.t.Fatalf("API proxy: %v", err)
 	}

@@ -1,7 +1,6 @@
 package interoptest
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 )
 
@@ -27,7 +27,7 @@ type Envoy struct {
 func StartEnvoy(t testing.TB, o bootstrap.Options) *Envoy {
 	t.Helper()
 	binary := EnvoyBinary(t)
-	e := &Envoy{Outbound: FreeAddress(t)}
+	e := &Envoy{Outbound: testaddr.Free(t, "127.0.0.1")}
 	o.Namespace, o.AdminAddress, o.OutboundAddress = "default", "127.0.0.1:0", e.Outbound
 	text, err := bootstrap.Envoy(o)
 	if err != nil {
@@ -64,18 +64,6 @@ func EnvoyBinary(t testing.TB) string {
 		t.Fatalf("%s --version: %v", path, err)
 	}
 	return path
-}
-
-// FreeAddress gives an address that nobody listens on now. Envoy binds with
-// SO_REUSEPORT, so it would share a taken one without a word.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // WriteFile writes a file into a directory that ends with the test.

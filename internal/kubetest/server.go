@@ -1,10 +1,10 @@
 package kubetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Server is a running API server.
@@ -100,7 +102,7 @@ func (s *Server) Stop() {
 // Start opens the port again after Stop.
 func (s *Server) Start() {
 	s.t.Helper()
-	l, err := net.Listen("tcp", s.Address)
+	l, err := testaddr.Listen(context.Background(), s.Address)
 	if err != nil {
 		s.t.Fatalf("API server: %v", err)
 	}

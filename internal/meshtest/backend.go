@@ -3,10 +3,11 @@ package meshtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // Backend is an HTTP server that answers its name.
@@ -47,7 +48,7 @@ func (b *Backend) Kill() {
 // Revive starts it again on its port.
 func (b *Backend) Revive() {
 	b.t.Helper()
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", b.Address)
+	listener, err := testaddr.Listen(context.Background(), b.Address)
 	if err != nil {
 		b.t.Fatalf("backend %s: %v", b.Name, err)
 	}

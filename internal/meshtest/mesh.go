@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
@@ -74,7 +75,7 @@ func RunControl(
 
 func listen(t testing.TB, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
+	l, err := testaddr.Listen(context.Background(), address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -250,12 +250,22 @@ func TestCapturedDrain(t *testing.T) {
 	if err := echoed(); err != nil {
 		t.Fatal(err)
 	}
-	web := dial(t, "10.96.0.1:80")
+	web, idle := dial(t, "10.96.0.1:80"), dial(t, "10.96.0.1:80")
+	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	before, err := http.ReadResponse(bufio.NewReader(idle), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, before.Body)
 	_, _ = io.WriteString(web, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-begun
 	began := time.Now()
 	r.stop()
 	eventually(t, "draining", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 503 })
+	// An idle connection ends a second after it was told; the other one has been told by then.
+	if b, err := io.ReadAll(idle); err != nil || len(b) > 0 {
+		t.Errorf("idle: %q, %v", b, err)
+	}
 	release()
 	resp, err := http.ReadResponse(bufio.NewReader(web), nil)
 	if err != nil || resp.StatusCode != 200 || !resp.Close {
@@ -271,7 +281,7 @@ func TestCapturedDrain(t *testing.T) {
 	if took := time.Since(began); took < drain-100*time.Millisecond {
 		t.Errorf("cut after %v", took)
 	}
-	if l := line(2); l.Cluster != raw || l.Reason != "draining" || l.BytesReceived != 2 {
+	if l := line(3); l.Cluster != raw || l.Reason != "draining" || l.BytesReceived != 2 {
 		t.Errorf("logged %+v", l)
 	}
 }

@@ -157,9 +157,7 @@ func TestListThatHangs(t *testing.T) {
 	if f.Synced || f.BehindSince.Before(began) || f.BehindSince.After(began.Add(time.Second)) || !strings.Contains(f.Reason, "no answer") {
 		t.Errorf("pods: %+v", f)
 	}
-	if n := r.source.relisted(noAnswer); n == 0 {
-		t.Error("not counted")
-	}
+	r.until("relist for no answer", func() bool { return r.source.relisted(noAnswer) > 0 })
 	p.Set(func(f *apiproxy.Faults) { clear(f.Hang) })
 	r.is(true, true, "")
 }

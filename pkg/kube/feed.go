@@ -90,8 +90,9 @@ func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 // relist has the kind listed anew, unless that is under way or has been done
 // for nothing too often.
 func (f *feed) relist(reason relistReason, detail string) {
-	if f.restarts.ask(reason, time.Now()) {
+	if end := f.restarts.ask(reason, time.Now()); end != nil {
 		f.noteRelist(reason, detail)
+		end()
 	}
 }
 

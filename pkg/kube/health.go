@@ -27,6 +27,8 @@ type health struct {
 	// recollect asks for Problems to be put together anew.
 	recollect bool
 	status    mesh.SourceStatus
+	// openedAt is when a required kind was last answered after it had been refused.
+	openedAt time.Time
 }
 
 // kindHealth is what is known about the requests for one kind.
@@ -135,7 +137,7 @@ func (h *health) requestFailed(kind mesh.Kind, err error, watch bool, began time
 		} else {
 			k.list = h.blame(err, "list "+k.plural, began, now)
 		}
-		if refused(err) {
+		if refused(err) && began.After(h.openedAt) {
 			k.refused, k.refusedAt = true, now
 		}
 		h.recollect = h.recollect || k.refused
@@ -190,19 +192,21 @@ func (h *health) blame(err error, what string, began, now time.Time) string {
 // accept notes that the server answered a request for the kind; with mu.
 func (h *health) accept(k *kindHealth, now time.Time) {
 	h.serves(now)
+	if k.refused && k.required && (k.watch == "" || !h.status.Synced) {
+		// A server that has just started refuses everything for a moment;
+		// what it said then of the others counts no more, and what it was
+		// asked then will not.
+		h.openedAt = now
+		for _, other := range h.kinds {
+			other.refused = other.refused && other == k
+		}
+	}
 	if k.refused && k.watch != "" {
 		k.list = ""
 		return // a refused watch is none the better for an answered list
 	}
 	if !k.refused && k.list == "" {
 		return
-	}
-	if k.refused && k.required {
-		// A server that has just started refuses everything for a moment;
-		// what it said then of the others counts no more.
-		for _, other := range h.kinds {
-			other.refused = false
-		}
 	}
 	k.list, k.refused = "", false
 	h.recollect = true

@@ -81,8 +81,9 @@ func TestFruitlessRelistsGetRare(t *testing.T) {
 	var r restarts
 	for range 3 * 240 { // three hours, every 15 s
 		_, cancel := r.begin(t.Context())
-		if r.ask(silent, now) {
+		if end := r.ask(silent, now); end != nil {
 			n++
+			end()
 			r.listed(false, now, 30*time.Second)
 		}
 		cancel()
@@ -93,7 +94,26 @@ func TestFruitlessRelistsGetRare(t *testing.T) {
 	}
 	_, cancel := r.begin(t.Context())
 	defer cancel()
-	if !r.ask(deaf, now) {
+	if r.ask(deaf, now) == nil {
 		t.Error("a proven fault must not wait")
+	}
+}
+
+// A listing that is there in the very moment in which it is asked for ends the
+// doubt: otherwise nothing would, until the next one.
+func TestListedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, "http://127.0.0.1:1")
+	f := s.feeds[mesh.KindService]
+	f.health.delivered(f.kind)
+	_, cancel := f.restarts.begin(t.Context())
+	f.restarts.cancel = func() {
+		cancel()
+		f.restarts.listed(true, time.Now(), time.Second)
+		f.health.delivered(f.kind)
+	}
+	f.relist(rewound, "the server went back")
+	if got := feedOf(s.Status(), "services"); got.Reason != "" || got.Relists != 1 || !f.health.checkable(f.kind) {
+		t.Errorf("in doubt for ever: %+v", got)
 	}
 }

@@ -62,18 +62,18 @@ func (r *restarts) begin(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
-// ask ends the Reflector in use for a reason, unless that has been done for
-// nothing too often. It tells whether it did.
-func (r *restarts) ask(reason relistReason, now time.Time) bool {
+// ask gives what ends the Reflector in use, for a reason; nil where that is
+// under way or has been done for nothing too often. What is to be noted of it
+// is noted before that is called: the next listing may be there at once.
+func (r *restarts) ask(reason relistReason, now time.Time) (end context.CancelFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cancel == nil || r.reason != "" || reason == silent && now.Before(r.notBefore) {
-		return false
+		return nil
 	}
-	r.reason = reason
-	r.cancel()
-	r.cancel = nil
-	return true
+	end = r.cancel
+	r.reason, r.cancel = reason, nil
+	return end
 }
 
 // asked is the reason of the listing under way; "" for none.

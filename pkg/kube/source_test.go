@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/freshmesh/freshmesh/internal/kubetest"
@@ -221,6 +224,29 @@ func TestForbiddenAtFirst(t *testing.T) {
 	r.is(true, true, "")
 	if got := r.sink.entries(); len(got) != 3 || got[2] != "synced" {
 		t.Errorf("sink heard %q, want the service and the node before synced", got)
+	}
+}
+
+// Nor does a refusal count that was under way when the first kind was answered.
+func TestLateRefusal(t *testing.T) {
+	h := newHealth("server", hclog.NewNullLogger(), time.Now())
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+	began := time.Now()
+	for _, r := range resources {
+		h.requestFailed(r.kind, forbidden, false, began)
+		h.requestFailed(r.kind, forbidden, true, began)
+	}
+	for _, r := range resources {
+		if r.required {
+			h.answered(r.kind)
+			h.delivered(r.kind)
+		}
+	}
+	if h.requestFailed(mesh.KindNode, forbidden, false, began); h.Status().Synced {
+		t.Error("synced without the nodes")
+	}
+	if h.requestFailed(mesh.KindNode, forbidden, false, time.Now()); !h.kinds[mesh.KindNode].refused {
+		t.Error("a refusal of now does not count")
 	}
 }
 

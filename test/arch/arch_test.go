@@ -134,6 +134,8 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"pkg/controlplane", "k8s.io/client-go/tools/clientcmd", client},
 		{"pkg/dataplane", module + "pkg/snapshot", dataplane},
 		{"pkg/dataplane/upstream", module + "pkg/dataplane/endpoints", onlyMesh},
+		{"pkg/dataplane/endpoints", module + "pkg/dataplane/http1/relay", ok},
+		{"pkg/dataplane/http1/relay", module + "pkg/dataplane/endpoints", "of ours it may import only pkg/dataplane/message, pkg/dataplane/http1, pkg/dataplane/upstream"},
 		{"pkg/xds/ads", "google.golang.org/grpc/codes", pure},
 		{"pkg/dataplane", module + "pkg/dataplane/proxy", ok},
 		{"pkg/dataplane/discovery", module + "pkg/dataplane/endpoints", onlyMesh},
@@ -148,7 +150,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"test/model/oracle", module + "pkg/snapshot", nothing},
 		{"test/model/oracle", module + "pkg/xds/ads", nothing},
 		{"test/model", module + "pkg/ack", ok},
-		{"internal/kubetest", module + "pkg/kube", nothing},
+		{"internal/kubetest", module + "pkg/kube", "of ours it may import only internal/testaddr"},
 		{"internal/kubetest", "k8s.io/client-go/rest", client},
 		{"internal/mesh", module + "cmd/dataplane", "of ours it may import only pkg/..., internal/..."},
 	} {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // protocol is what a peer speaks.
@@ -69,7 +71,7 @@ func startPeer(t testing.TB, l *ledger, p protocol, host string) *peer {
 }
 
 func (e *peer) listen() {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", e.address)
+	l, err := testaddr.Listen(context.Background(), e.address)
 	if err != nil {
 		e.t.Errorf("peer: %v", err)
 		return

@@ -34,7 +34,7 @@ type Config struct {
 const apiPort = "443"
 
 // startTime bounds the start of one program, on a loaded machine too.
-const startTime = 90 * time.Second
+const startTime = 3 * time.Minute
 
 // Cluster is a running control plane.
 type Cluster struct {

@@ -16,20 +16,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// freeAddress gives an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
 
 // connect dials until somebody listens.
 func connect(t *testing.T, address string) net.Conn {
@@ -50,7 +41,7 @@ func connect(t *testing.T, address string) net.Conn {
 }
 
 func TestEveryProtocolNamesTheEndpoint(t *testing.T) {
-	b := backend{name: "one", address: freeAddress(t), lines: freeAddress(t)}
+	b := backend{name: "one", address: testaddr.Free(t, "127.0.0.1"), lines: testaddr.Free(t, "127.0.0.1")}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.run(ctx) }()

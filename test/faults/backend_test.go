@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // backend answers its name, over HTTP/1.1, HTTP/2 and gRPC.
@@ -27,7 +28,7 @@ type backend struct {
 // startBackend starts one on an address; its port may be 0.
 func startBackend(t testing.TB, name, address string) *backend {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	listener, err := testaddr.Listen(context.Background(), address)
 	if err != nil {
 		t.Fatalf("backend %s: %v", name, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 	"github.com/freshmesh/freshmesh/test/faults/mitm"
 )
@@ -112,8 +113,8 @@ type ours struct {
 
 func (c *client) startOurs(t testing.TB, w *world) {
 	t.Helper()
-	o := &ours{outbound: w.freeAddress(t), admin: w.freeAddress(t), state: t.TempDir()}
-	health, inbound := w.freeAddress(t), w.freeAddress(t)
+	o := &ours{outbound: testaddr.Free(t, w.ip.String()), admin: testaddr.Free(t, w.ip.String()), state: t.TempDir()}
+	health, inbound := testaddr.Free(t, w.ip.String()), testaddr.Free(t, w.ip.String())
 	o.command = func() *exec.Cmd {
 		return exec.Command(filepath.Join(programs, "dataplane"), "--node-id", c.kind.node(), "--namespace", "default",
 			"--xds-address", c.proxy.Addr().String(), "--outbound-address", o.outbound, "--admin-address", o.admin,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -37,15 +37,13 @@ type world struct {
 	fleet   *fleet
 	server  *interoptest.Process
 	clients []*client
-	// taken are the addresses given out.
-	taken map[netip.AddrPort]bool
 }
 
 // newWorld starts one in which every client is fresh and has had an answer from every endpoint.
 func newWorld(t testing.TB, s scale, from func(testing.TB) source, kinds []kind) *world {
 	t.Helper()
-	w := &world{scale: s, t: t, ip: loopback(), source: from(t), taken: make(map[netip.AddrPort]bool)}
-	w.xds, w.admin = w.freeAddress(t), w.freeAddress(t)
+	w := &world{scale: s, t: t, ip: loopback(), source: from(t)}
+	w.xds, w.admin = testaddr.Free(t, w.ip.String()), testaddr.Free(t, w.ip.String())
 	w.fleet = newFleet(t, w.ip, w.source)
 	w.fleet.publish(other, w.fleet.start(other, 1)...)
 	w.fleet.publish(echo, w.fleet.start(echo, 4)...)
@@ -67,25 +65,6 @@ func loopback() netip.Addr {
 	}
 	n := rand.Uint32() //nolint:gosec // no secret
 	return netip.AddrFrom4([4]byte{127, byte(1 + n%250), byte(n >> 8), byte(1 + n>>16%250)})
-}
-
-// freeAddress gives an address of the world that nobody listens on. Its port is below
-// those that the system gives out by itself, as to the backends that start meanwhile.
-func (w *world) freeAddress(t testing.TB) string {
-	t.Helper()
-	for {
-		at := netip.AddrPortFrom(w.ip, uint16(20000+rand.IntN(10000))) //nolint:gosec // no secret
-		listener, err := net.Listen("tcp", at.String())
-		if err != nil {
-			continue
-		}
-		listener.Close()
-		if w.taken[at] {
-			continue
-		}
-		w.taken[at] = true
-		return at.String()
-	}
 }
 
 // startServer starts the control plane, and waits until it serves.

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/refresh"
@@ -66,7 +66,7 @@ func (l *lab) restart() {
 
 func (l *lab) up() {
 	l.t.Helper()
-	listener, err := net.Listen("tcp", l.address)
+	listener, err := testaddr.Listen(context.Background(), l.address)
 	if err != nil {
 		l.t.Fatal(err)
 	}

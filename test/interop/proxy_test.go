@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
@@ -72,7 +73,7 @@ func TestEnvoyPassesTCPOn(t *testing.T) {
 	backend := meshtest.StartBackend(t, "one")
 	w := newWorld(t, nil)
 	w.manifests.Put(meshtest.Service{Name: "lines", AppProtocol: "tcp", Addresses: []string{backend.Address}})
-	address := interoptest.FreeAddress(t)
+	address := testaddr.Free(t, "127.0.0.1")
 	startEnvoy(t, bootstrap.Options{NodeID: "envoy-tcp", XDSAddress: w.address, TCP: map[string]string{address: interoptest.ClusterName("lines")}})
 	client := &meshtest.Client{Address: address}
 	defer client.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -94,7 +95,7 @@ func loadsOtherTypes(t *testing.T, begin starter) {
 name: trust
 validation_context: {trust_chain_verification: ACCEPT_UNTRUSTED}
 `)
-	address := interoptest.FreeAddress(t)
+	address := testaddr.Free(t, "127.0.0.1")
 	save(t, dir, "listener.yaml", extraListener(t, address))
 	save(t, dir, "cluster.yaml", `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 name: partner

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/config"
 	"go.uber.org/goleak"
 )
@@ -90,11 +91,11 @@ func newRig(t *testing.T) *rig {
 	if err := os.Mkdir(filepath.Join(r.configs, "manifests"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	free := freeAddresses(t, 5)
+	free := func() string { return testaddr.Free(t, "127.0.0.1") }
 	for name, text := range map[string]string{
-		"backends.yaml":   "- {name: one, address: '" + free[0] + "'}\n",
-		"xds-server.yaml": "xds: {address: '" + free[1] + "'}\nadmin: {address: '" + free[2] + "'}\n",
-		"dataplane.yaml":  "node: {id: test}\nadmin: {address: '" + free[3] + "'}\noutbound: {address: '" + free[4] + "'}\nhealth: {address: ''}\n",
+		"backends.yaml":   "- {name: one, address: '" + free() + "'}\n",
+		"xds-server.yaml": "xds: {address: '" + free() + "'}\nadmin: {address: '" + free() + "'}\n",
+		"dataplane.yaml":  "node: {id: test}\nadmin: {address: '" + free() + "'}\noutbound: {address: '" + free() + "'}\nhealth: {address: ''}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(r.configs, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -106,20 +107,6 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func freeAddresses(t *testing.T, n int) []string {
-	t.Helper()
-	var addresses []string
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		addresses = append(addresses, listener.Addr().String())
-	}
-	return addresses
 }
 
 func (r *rig) start() {

@@ -173,13 +173,19 @@ func (w *wait) sleep(ctx context.Context, woken <-chan struct{}, d time.Duration
 	case <-woken:
 	case <-timer.C:
 	case <-ctx.Done():
-		reason := upstream.ContextReason(ctx)
-		if reason == upstream.Deadline {
-			reason = upstream.DeadlineInQueue
-		}
-		return &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: fmt.Errorf("%w while waiting for a usable endpoint", context.Cause(ctx))}
 	}
-	return nil
+	// On a busy machine several of them have happened by now. What came of the request is then that its time was over.
+	if !upstream.Ended(ctx) {
+		return nil
+	}
+	reason, cause := upstream.ContextReason(ctx), context.Cause(ctx)
+	if reason == upstream.Deadline {
+		reason = upstream.DeadlineInQueue
+	}
+	if cause == nil {
+		cause = context.DeadlineExceeded
+	}
+	return &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: fmt.Errorf("%w while waiting for a usable endpoint", cause)}
 }
 
 // verdict is nil when an endpoint is usable after all.

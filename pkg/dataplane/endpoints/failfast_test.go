@@ -1,6 +1,7 @@
 package endpoints_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -38,6 +39,20 @@ func TestFailFastSaysSo(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 	})
+}
+
+// A request whose time ends while it waits is told so, whatever else has happened when its goroutine comes to run.
+func TestEndOfTimeInQueueComesFirst(t *testing.T) {
+	for range 20 {
+		in(t, func(w *world) {
+			c := w.put()
+			ctx, cancel := context.WithTimeout(w.t.Context(), endpoints.DefaultFailFast)
+			defer cancel()
+			if _, err := c.Acquire(ctx, endpoints.Request{}); upstream.ReasonOf(err) != upstream.DeadlineInQueue {
+				t.Errorf("at the end of both: %v", err)
+			}
+		})
+	}
 }
 
 // While requests fail fast the trials go on by themselves, so that no request

@@ -3,6 +3,7 @@ package http1
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 )
@@ -26,6 +27,18 @@ type Request struct {
 	head head
 	// absolute: Authority came in the target, and Host was not there or said the same.
 	absolute bool
+}
+
+// Detach copies what the head's strings lie in, so that it outlives the memory that it was parsed from. It cannot be appended any more.
+func (r *Request) Detach() {
+	r.head.raw = nil
+	for _, s := range []*string{&r.Method, &r.Authority, &r.Path, &r.Protocol} {
+		*s = strings.Clone(*s)
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		f.Name, f.Value = strings.Clone(f.Name), strings.Clone(f.Value)
+	}
 }
 
 // Parse reads the head at the beginning of buf and gives its length; 0 if more

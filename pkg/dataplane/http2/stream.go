@@ -272,14 +272,22 @@ func (s *Stream) fail(t *Turn, e *upstream.Error) {
 	}
 	s.giveUp(t, e)
 	switch {
+	case e.Reason == upstream.Internal:
+		// Nobody knows what an answer would be worth.
+		s.breakOff(t, e)
 	case !s.answered:
 		s.reply(t, ErrorReply(e, s.grpc), e)
 	case s.grpc && e.Reason != upstream.ClientGone:
 		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, errorTrailers(e)) })
 	default:
-		s.server.send(t, appendReset(s.server.put().b, s.id, http2.ErrCodeInternal))
-		s.server.close(t, s, true, e)
+		s.breakOff(t, e)
 	}
+}
+
+// breakOff resets the stream. It needs mu.
+func (s *Stream) breakOff(t *Turn, e *upstream.Error) {
+	s.server.send(t, appendReset(s.server.put().b, s.id, http2.ErrCodeInternal))
+	s.server.close(t, s, true, e)
 }
 
 // reply answers the request ourselves. It needs mu.

@@ -30,7 +30,7 @@ func (s *stream) bridge() http2.Decision {
 	v := &asked2{request: &m}
 	b := &bridge{asker: v, http: s.HTTP, request: &m}
 	v.stream = http2.NewAnswering(s.conn.ctx, func() {
-		s.of.waits.Go(func() { x.serveBridged(b) })
+		s.of.waits.Go(func() { x.serveBridged() })
 	})
 	b.ctx = v.stream.Context()
 	v.reading, v.halt = context.WithCancel(b.ctx)
@@ -42,8 +42,13 @@ func (s *stream) bridge() http2.Decision {
 	return http2.Decision{To: v.stream}
 }
 
-func (x *exchange) serveBridged(b *bridge) {
-	defer x.close()
+func (x *exchange) serveBridged() {
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			panic(v)
+		}
+	}()
+	defer x.end()
 	if err := x.proceed(x.cluster); err != nil {
 		x.fail(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -157,8 +158,8 @@ func (x *exchange) prepare(h *HTTP, via carrier, c *life) {
 
 // run serves the request, and waits where it must.
 func (x *exchange) run() {
+	defer x.end()
 	err := x.begin()
-	defer x.close()
 	if err == nil {
 		err = x.serve()
 	}
@@ -167,17 +168,11 @@ func (x *exchange) run() {
 	}
 }
 
-// begin counts the request. An error refuses it; close follows in any case.
+// begin counts the request. An error refuses it; its end follows in any case.
 func (x *exchange) begin() error {
 	active := x.Tracker.begin()
 	x.conn.begin()
 	return x.admit(active)
-}
-
-func (x *exchange) close() {
-	x.via.close()
-	x.finish(x.via)
-	x.Tracker.end()
 }
 
 // admit refuses what is over the proxy's own limits.
@@ -354,6 +349,29 @@ func (x *exchange) failed(e *upstream.Error) {
 	if x.Logger.IsDebug() {
 		x.Logger.Debug("request failed", "cluster", x.label, "layer", e.Reason.Layer(), "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
 	}
+}
+
+// end finishes the request, after a defect of ours too.
+func (x *exchange) end() {
+	v := recover()
+	if v != nil && v != http.ErrAbortHandler {
+		x.failed(x.defect(v))
+		x.status = upstream.Internal.Status()
+		v = http.ErrAbortHandler
+	}
+	x.via.close()
+	x.finish(x.via)
+	x.Tracker.end()
+	if v != nil {
+		// Whoever serves the connection ends it, or the stream.
+		panic(v)
+	}
+}
+
+// defect tells of a panic, and gives its error.
+func (x *exchange) defect(v any) *upstream.Error {
+	x.panicked(x.conn.remote, v, debug.Stack())
+	return &upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)}
 }
 
 // describer says what only it knows of a request.

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
@@ -35,7 +34,7 @@ func (h *HTTP) takeHTTP1(a arrival) {
 		// How many fields there may be is judged where a client hears why.
 		Limits:        http1.Limits{Bytes: headerBytes, Fields: 1 << 20},
 		HeaderTimeout: headerTime, IdleTimeout: idleTime, ReadTimeout: bodyIdle, WriteTimeout: writeIdle, MaxBody: h.MaxRequestBytes,
-		Refused: c.refused, HTTP2: c.handOver,
+		Refused: c.refused, HTTP2: c.handOver, Panicked: c.panicked,
 	}, a.Conn, a.head)
 	if !h.Tracker.enter(&c.life) {
 		_ = a.Close()
@@ -68,14 +67,15 @@ func (c *http1Conn) Serve(x *relay.Exchange) {
 }
 
 // refused hears of what was no request.
-func (c *http1Conn) refused(client net.Addr, e *http1.Error) {
-	switch e.Status {
-	case http.StatusRequestTimeout:
-		c.http.Limits.ended(upstream.HeaderTimeout)
-	case http.StatusRequestHeaderFieldsTooLarge:
-		c.http.Limits.ended(upstream.HeaderLimit)
-	}
-	c.http.Logger.Debug("no request", "client", client, "status", e.Status, "err", e)
+func (c *http1Conn) refused(client net.Addr, status int, e *upstream.Error) {
+	c.http.Limits.ended(e.Reason)
+	c.http.Metrics.refused(status, e.Reason)
+	c.http.Logger.Debug("no request", "client", client, "status", status, "reason", e.Reason, "err", e.Err)
+}
+
+// panicked hears of a panic that was in no request, or in the sending of its body.
+func (c *http1Conn) panicked(client net.Addr, v any, stack []byte) {
+	c.http.panicked(client.String(), v, stack)
 }
 
 // tell implements speaker.

@@ -108,7 +108,7 @@ func (c *http2Conn) put(s *stream) {
 	if len(c.free) >= freeStreams {
 		return
 	}
-	s.request, s.lease, s.asked, s.since = nil, nil, false, time.Time{}
+	s.request, s.lease, s.asked, s.since, s.trailers = nil, nil, false, time.Time{}, nil
 	s.deadline, s.tryBy, s.grpcStatus = time.Time{}, time.Time{}, ""
 	s.stop, s.how = nil, http2.Outcome{}
 	c.free = append(c.free, s)

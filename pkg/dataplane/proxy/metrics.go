@@ -19,6 +19,7 @@ type Metrics struct {
 	ejections *prometheus.CounterVec
 	abuses    *prometheus.CounterVec
 	drain     prometheus.Gauge
+	panics    prometheus.Counter
 }
 
 // unknownCluster is the label for requests that named no cluster in effect:
@@ -56,8 +57,12 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: "freshmesh_drain_state",
 			Help: "0 while serving, 1 while draining.",
 		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "freshmesh_panics_total",
+			Help: "Defects of the proxy that ended a connection or a stream instead of the process.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.abuses, m.drain} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.retries, m.ejections, m.abuses, m.drain, m.panics} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -75,6 +80,11 @@ func (m *Metrics) abused(a http2.Abuse) { m.abuses.WithLabelValues(a.String()).I
 // failed, or the condition of the policy that its answer met.
 func (m *Metrics) retried(cluster, label string) {
 	m.retries.WithLabelValues(cluster, label).Inc()
+}
+
+// refused counts what was no request.
+func (m *Metrics) refused(status int, r upstream.Reason) {
+	m.requests.WithLabelValues(unknownCluster, strconv.Itoa(status/100)+"xx", string(r)).Inc()
 }
 
 // series are those of the last request that some owner of it had.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -529,6 +530,8 @@ type place struct{ file, test, word string }
 var elsewhere = map[upstream.Reason]place{
 	upstream.BreakerRetries:     {"retry_test.go", "TestRetryBudget", "breaker_retries"},
 	upstream.TryTimeout:         {"retry_test.go", "TestPerTryTimeout", "per_try_timeout"},
+	upstream.Malformed:          {"malformed_test.go", "TestMalformedIsTold", "upstream.Malformed"},
+	upstream.Internal:           {"panic_test.go", "TestPanic", "internal_error"},
 	upstream.HeaderTimeout:      {"../limits_test.go", "TestHeaderLimits", "header_timeout"},
 	upstream.ConnectionLimit:    {"../limits_test.go", "TestConnectionLimit", "connection_limit"},
 	upstream.BadProxyHeader:     {"../limits_test.go", "TestProxyHeaderIn", "bad_proxy_header"},
@@ -561,7 +564,7 @@ func (p provocation) check(r *rig, kind string, got told) {
 		}
 		reason = upstream.AllEjected
 	}
-	eventually(r.t, "metrics count "+string(reason), func() bool { return r.requests(reason) > 0 })
+	eventually(r.t, fmt.Sprintf("metrics count %s after %+v", reason, got), func() bool { return r.requests(reason) > 0 })
 	if p.broken && (kind == "http" || reason == upstream.ClientGone || reason == upstream.SlowReader) {
 		if !got.brokenOff {
 			r.t.Errorf("the response did not break off: %+v", got)
@@ -602,6 +605,17 @@ func (r *rig) requests(reason upstream.Reason) float64 {
 // counter adds up the series of a counter that have the label.
 func (r *rig) counter(name, label string) float64 {
 	r.t.Helper()
+	return r.sum(name, func(labels []string) bool { return slices.Contains(labels, label) })
+}
+
+// total adds up all series of a counter.
+func (r *rig) total(name string) float64 {
+	r.t.Helper()
+	return r.sum(name, func([]string) bool { return true })
+}
+
+func (r *rig) sum(name string, counts func(labels []string) bool) float64 {
+	r.t.Helper()
 	families, err := r.reg.Gather()
 	if err != nil {
 		r.t.Fatal(err)
@@ -612,10 +626,12 @@ func (r *rig) counter(name, label string) float64 {
 			continue
 		}
 		for _, m := range f.GetMetric() {
+			var labels []string
 			for _, l := range m.GetLabel() {
-				if l.GetValue() == label {
-					sum += m.GetCounter().GetValue()
-				}
+				labels = append(labels, l.GetValue())
+			}
+			if counts(labels) {
+				sum += m.GetCounter().GetValue()
 			}
 		}
 	}

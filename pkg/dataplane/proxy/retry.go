@@ -177,7 +177,7 @@ func (a *attempts) lost(lease *endpoints.Lease, e *upstream.Error) {
 func notTheirs(r upstream.Reason) bool {
 	switch r { //nolint:exhaustive // all others are
 	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
-		upstream.Draining, upstream.ConnectionAge, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader:
+		upstream.Draining, upstream.ConnectionAge, upstream.Internal, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader:
 		return true
 	}
 	return false

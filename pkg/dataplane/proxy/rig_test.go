@@ -34,12 +34,17 @@ type fakeDiscovery struct {
 	distrusted map[string]int
 	load       map[mesh.EndpointKey]discovery.Load
 	onDistrust func(cluster string)
+	// defect is what Cluster panics with; nil for nothing.
+	defect any
 }
 
 func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cluster, error) {
 	f.mu.Lock()
-	c, silent, err := f.clusters[name], f.silent, f.err
+	c, silent, err, defect := f.clusters[name], f.silent, f.err, f.defect
 	f.mu.Unlock()
+	if defect != nil {
+		panic(defect)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}
@@ -58,6 +63,13 @@ func (f *fakeDiscovery) say(silent bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.silent, f.err = silent, err
+}
+
+// fail makes it panic; nil ends that.
+func (f *fakeDiscovery) fail(with any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.defect = with
 }
 
 func (f *fakeDiscovery) Distrust(cluster string) {

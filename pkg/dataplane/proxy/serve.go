@@ -36,3 +36,9 @@ func (h *HTTP) Serve(ctx context.Context, l net.Listener) error {
 
 // take serves a connection, and does not wait for its end: as HTTP/1.1, until it shows to be HTTP/2.
 func (h *HTTP) take(a arrival) { h.takeHTTP1(a) }
+
+// panicked tells of a defect of ours, which costs one connection or stream.
+func (c Config) panicked(client string, v any, stack []byte) {
+	c.Metrics.panics.Inc()
+	c.Logger.Error("a defect of the proxy ended a request", "client", client, "panic", v, "stack", string(stack))
+}

@@ -66,7 +66,12 @@ func TestTrickleIsNotIdle(t *testing.T) {
 // TestStuckReaderLosesNothing: a client that takes nothing for longer than the
 // idle time, and sends meanwhile, gets every byte when it reads again.
 func TestStuckReaderLosesNothing(t *testing.T) {
-	const idle, words = 300 * time.Millisecond, 8 << 20
+	const idle, words = 600 * time.Millisecond, 8 << 20
+	// Before the clock runs: this alone may take longer than the idle time.
+	sent := make([]byte, 0, 4*words)
+	for i := range uint32(words) {
+		sent = binary.BigEndian.AppendUint32(sent, i)
+	}
 	up, server := tcpPair(t)
 	side, client := tcpPair(t)
 	var wg sync.WaitGroup
@@ -78,11 +83,7 @@ func TestStuckReaderLosesNothing(t *testing.T) {
 	})
 	wg.Go(func() { _, _ = io.Copy(io.Discard, server) })
 	wg.Go(func() {
-		b := make([]byte, 0, 4*words)
-		for i := range uint32(words) {
-			b = binary.BigEndian.AppendUint32(b, i)
-		}
-		_, _ = server.Write(b)
+		_, _ = server.Write(sent)
 		_ = server.CloseWrite()
 	})
 	ticker := time.NewTicker(idle / 6)

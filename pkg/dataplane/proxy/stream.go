@@ -59,7 +59,8 @@ func headOf(m *message.Request) head {
 }
 
 // start decides where a new request goes.
-func (s *stream) start() http2.Decision {
+func (s *stream) start() (d http2.Decision) {
+	defer s.guard(&d)
 	if err := s.begin(); err != nil {
 		return refusing(err)
 	}
@@ -84,6 +85,13 @@ func (s *stream) start() http2.Decision {
 }
 
 func refusing(err error) http2.Decision { return http2.Decision{Error: upstream.AsError(err)} }
+
+// guard makes a defect of ours the end of the request.
+func (s *stream) guard(d *http2.Decision) {
+	if v := recover(); v != nil {
+		*d = http2.Decision{Error: s.defect(v)}
+	}
+}
 
 // bound sets the deadline, unless an earlier one is set.
 func (s *stream) bound(at time.Time) {
@@ -173,10 +181,11 @@ func (s *stream) Sent() {
 }
 
 // Response implements http2.Exchange.
-func (s *stream) Response(r *message.Response, end bool) http2.Decision {
+func (s *stream) Response(r *message.Response, end bool) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}
 	}
+	defer s.guard(&d)
 	s.tryBy = time.Time{}
 	s.lease.Response(r.Status, r)
 	s.status, s.firstByte = r.Status, time.Since(s.began)
@@ -192,12 +201,12 @@ func (s *stream) Response(r *message.Response, end bool) http2.Decision {
 }
 
 // Trailers implements http2.Exchange.
-func (s *stream) Trailers(fields []message.Field) http2.Decision {
+func (s *stream) Trailers(fields []message.Field) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}
 	}
 	s.trailers = fields
-	defer func() { s.trailers = nil }()
+	defer s.guard(&d)
 	s.lease.Trailers(&s.trailers)
 	if s.AccessLog != nil {
 		s.grpcStatus = s.trailers.Get("grpc-status")
@@ -231,10 +240,11 @@ func (s *stream) instead(a answer, trailers endpoints.Header) http2.Decision {
 }
 
 // Failed implements http2.Exchange.
-func (s *stream) Failed(e *upstream.Error, again bool) http2.Decision {
+func (s *stream) Failed(e *upstream.Error, again bool) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}
 	}
+	defer s.guard(&d)
 	lease := s.lease
 	e = ourDoing(s.end(), lease, e)
 	if s.ticket.Answered() {
@@ -370,8 +380,9 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 	s.away, s.stop = true, stop
 	s.of.waits.Go(func() {
 		defer stop()
-		decide := f(ctx)
-		alive := s.ticket.Resume(func(wanted bool) http2.Decision {
+		decide := s.guarded(ctx, f)
+		alive := s.ticket.Resume(func(wanted bool) (d http2.Decision) {
+			defer s.guard(&d)
 			s.away = false
 			if !wanted {
 				return http2.Decision{}
@@ -385,6 +396,17 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 		}
 	})
 	return http2.Decision{Later: true}
+}
+
+// guarded calls f, and makes a defect of ours the end of the request.
+func (s *stream) guarded(ctx context.Context, f func(ctx context.Context) func() http2.Decision) (decide func() http2.Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			e := s.defect(v)
+			decide = func() http2.Decision { return http2.Decision{Error: e} }
+		}
+	}()
+	return f(ctx)
 }
 
 // describe implements describer.

@@ -29,6 +29,10 @@ var outcomes = []outcome{
 		"The authority (Host) can name no service.", "Look at the address that the client uses.",
 	},
 	{
+		Malformed, Client, http.StatusBadRequest, codes.InvalidArgument, "http_request_error",
+		"What came is no HTTP/1.1 request, or two readers could take it for two; the status may be another one that says why (417, 501, 505). The connection is closed.", "Look at the client, and at what is between; the error has the rule.",
+	},
+	{
 		BadBody, Client, http.StatusBadRequest, codes.InvalidArgument, "http_request_error",
 		"The client's body broke the rules of its protocol.", "Look at the client.",
 	},
@@ -38,11 +42,11 @@ var outcomes = []outcome{
 	},
 	{
 		HeaderLimit, Client, http.StatusRequestHeaderFieldsTooLarge, codes.ResourceExhausted, "http_request_error",
-		"The request's header has more fields than `--max-headers`.", "Send fewer, or raise the limit.",
+		"The request's header has more fields than `--max-headers`, or is longer than `--max-header-bytes`.", "Send fewer, or raise the limit.",
 	},
 	{
 		HeaderTimeout, Client, http.StatusRequestTimeout, codes.Unavailable, "http_request_error",
-		"A connection's first header was not complete within `--header-timeout`. It is closed without an answer; only `freshmesh_limits_reached_total` has the reason.", "Look at the client: it connects and says nothing.",
+		"A request's header was not complete within `--header-timeout`. The connection is closed, without an answer where nothing of it had come.", "Look at the client: it connects, or begins, and says no more.",
 	},
 	{
 		BodyTimeout, Client, http.StatusRequestTimeout, codes.Unavailable, "http_request_error",
@@ -83,6 +87,10 @@ var outcomes = []outcome{
 	{
 		ConnectionAge, Self, http.StatusServiceUnavailable, codes.Unavailable, "connection_terminated",
 		"The client's connection reached `--max-connection-age`, and this request was still on it at the end of the grace.", "Expected of streams that never end: connect again.",
+	},
+	{
+		Internal, Self, http.StatusInternalServerError, codes.Internal, "proxy_internal_error",
+		"A defect of this proxy. The client's connection, or its stream, ends; the process goes on.", "Report it: the proxy's log has an error with the stack, and `freshmesh_panics_total` counts them.",
 	},
 	{
 		NoSuchService, Discovery, http.StatusNotFound, codes.Unimplemented, "destination_not_found",

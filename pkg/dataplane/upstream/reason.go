@@ -46,6 +46,7 @@ const (
 	ConnectionAge      Reason = "connection_age"
 	ClientGone         Reason = "client_gone"
 	BadAuthority       Reason = "bad_authority"
+	Malformed          Reason = "malformed_request"
 	BadBody            Reason = "bad_request_body"
 	BodyTooLarge       Reason = "body_too_large"
 	UnknownDestination Reason = "unknown_destination"
@@ -58,6 +59,7 @@ const (
 	BodyTimeout        Reason = "body_timeout"
 	SlowReader         Reason = "slow_reader"
 	BadProxyHeader     Reason = "bad_proxy_header"
+	Internal           Reason = "internal_error"
 )
 
 // Layer is where a request failed: who should be looked at first.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/test/cluster/rig"
 )
@@ -154,9 +155,9 @@ type outsider struct {
 
 func startOutsider(t *testing.T, kubeconfig string) outsider {
 	t.Helper()
-	o := outsider{admin: interoptest.FreeAddress(t)}
+	o := outsider{admin: testaddr.Free(t, "127.0.0.1")}
 	cmd := exec.Command(filepath.Join(the.Programs.Own, "xds-server"), "serve", "--kubeconfig", kubeconfig,
-		"--xds-address", interoptest.FreeAddress(t), "--admin-address", o.admin, "--source-check-interval", "15s")
+		"--xds-address", testaddr.Free(t, "127.0.0.1"), "--admin-address", o.admin, "--source-check-interval", "15s")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	o.Process = interoptest.Start(t, cmd)
 	return o

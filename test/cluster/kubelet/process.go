@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,12 +46,13 @@ type process struct {
 	// ended is closed once how is set.
 	ended chan struct{}
 	how   *v1.ContainerStateTerminated
-	// killed: it was not willing.
-	killed atomic.Bool
+	// tell hears what happens to the process, before anybody who waits for that does.
+	tell func(what, detail string)
 }
 
-// run starts a program in a pod's network; out gets what it writes.
-func run(enter string, e entry, namespace *os.File, out io.Writer) (*process, error) {
+// run starts a program in a pod's network; out gets what it writes, and tell hears of
+// "started", "SIGKILL" and "ended", the latter with the exit code.
+func run(enter string, e entry, namespace *os.File, out io.Writer, tell func(what, detail string)) (*process, error) {
 	spec, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,8 @@ func run(enter string, e entry, namespace *os.File, out io.Writer) (*process, er
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.Args[0], err)
 	}
-	p := &process{cmd: cmd, began: time.Now(), ended: make(chan struct{})}
+	p := &process{cmd: cmd, began: time.Now(), ended: make(chan struct{}), tell: tell}
+	tell("started", "")
 	go p.wait()
 	return p, nil
 }
@@ -89,6 +90,7 @@ func (p *process) wait() {
 		s.Reason, s.ExitCode, s.Message = "ContainerStatusUnknown", 137, err.Error()
 	}
 	p.how = s
+	p.tell("ended", fmt.Sprint(s.ExitCode))
 	close(p.ended)
 }
 
@@ -104,7 +106,7 @@ func (p *process) stop(grace time.Duration) {
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		p.killed.Store(true)
+		p.tell("SIGKILL", "")
 		p.signal(syscall.SIGKILL)
 		<-p.ended
 	}

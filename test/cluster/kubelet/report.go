@@ -26,6 +26,8 @@ type reporter struct {
 	// wanted is what the worker said last, written what the API has.
 	wanted, written v1.PodStatus
 	removing, gone  bool
+	// told: the trace has heard of the deletion.
+	told bool
 }
 
 func newReporter(k *Kubelet, pod *v1.Pod) *reporter {
@@ -113,6 +115,7 @@ func (r *reporter) write(ctx context.Context) error {
 	if !removing {
 		return nil
 	}
+	r.tellDeletion()
 	none := int64(0)
 	err := pods.Delete(ctx, r.name.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &r.uid},
@@ -120,11 +123,20 @@ func (r *reporter) write(ctx context.Context) error {
 	if err != nil && !gone(err) {
 		return err
 	}
-	r.node.Trace.add(Event{Pod: r.name, What: "deleted"})
 	r.mu.Lock()
 	r.gone = true
 	r.mu.Unlock()
 	return nil
+}
+
+// tellDeletion is called before it is asked for: who sees the pod gone finds it in the trace.
+func (r *reporter) tellDeletion() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.told {
+		r.told = true
+		r.node.Trace.add(Event{Pod: r.name, What: "deleted"})
+	}
 }
 
 // gone tells whether the pod is not there any more, or another one is.

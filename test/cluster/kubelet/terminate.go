@@ -72,9 +72,6 @@ func (w *worker) kill(ctx context.Context, c *container, grace time.Duration, or
 	}
 	w.trace(c, "SIGTERM", "")
 	p.stop(max(grace, minimumGrace))
-	if p.killed.Load() {
-		w.trace(c, "SIGKILL", "")
-	}
 }
 
 // finish is called when all containers have ended.

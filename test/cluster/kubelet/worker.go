@@ -140,7 +140,6 @@ func (w *worker) close() {
 	w.cut()
 	for _, c := range w.containers {
 		if c.process != nil {
-			c.process.killed.Store(true)
 			c.process.signal(9)
 			<-c.process.ended
 		}
@@ -224,10 +223,8 @@ func (w *worker) start(ctx context.Context, c *container) {
 	run := c.runs
 	c.process, c.failed = p, ""
 	c.started, c.ready = c.spec.StartupProbe == nil, c.spec.ReadinessProbe == nil
-	w.trace(c, "started", "")
 	w.wg.Go(func() {
 		<-p.ended
-		w.trace(c, "ended", fmt.Sprint(p.how.ExitCode))
 		w.do(func() { w.exited(c, run) })
 	})
 	if l := c.spec.Lifecycle; l != nil && l.PostStart != nil {
@@ -258,7 +255,7 @@ func (w *worker) launch(ctx context.Context, c *container) (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	return run(w.node.config.Enter, e, w.network.Namespace, out)
+	return run(w.node.config.Enter, e, w.network.Namespace, out, func(what, detail string) { w.trace(c, what, detail) })
 }
 
 // entry gives the container's root and user.
@@ -295,7 +292,7 @@ func (w *worker) target(c *container) target {
 			return 0, err
 		}
 		defer func() { _ = out.Close() }()
-		p, err := run(w.node.config.Enter, e, w.network.Namespace, out)
+		p, err := run(w.node.config.Enter, e, w.network.Namespace, out, func(string, string) {})
 		if err != nil {
 			return 0, err
 		}

@@ -80,7 +80,7 @@ func (r *Rig) Namespace(t testing.TB, name string, labels map[string]string) str
 		}
 	})
 	// Its service account and the CA's config map come from controllers.
-	Until(t, time.Minute, "usable namespace", func(ctx context.Context) (bool, any) {
+	Until(t, 3*time.Minute, "usable namespace", func(ctx context.Context) (bool, any) {
 		_, err := r.Admin.CoreV1().ServiceAccounts(made.Name).Get(ctx, "default", metav1.GetOptions{})
 		if err == nil {
 			_, err = r.Admin.CoreV1().ConfigMaps(made.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})

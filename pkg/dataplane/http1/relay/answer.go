@@ -242,6 +242,7 @@ func (x *Exchange) Discard() {
 	w := wait{x: x, conn: conn, silence: afterAnswer}
 	x.left = resp.Length
 	x.response.Reset()
+	defer x.response.Reset()
 	for done, total := !resp.HasBody(x.req.Method) || resp.Length == 0, 0; !done; {
 		data, end, err := x.take(conn, resp)
 		if total += len(data); err != nil || total > smallBuffer {

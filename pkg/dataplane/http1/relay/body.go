@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -211,7 +212,16 @@ func (b *body) sent() bool {
 const afterAnswer = 50 * time.Millisecond
 
 func (b *body) run(conn *Conn, from int) {
-	defer func() { b.ended <- struct{}{} }()
+	defer func() {
+		if b.x.c.cfg.Panicked != nil {
+			if v := recover(); v != nil {
+				b.x.c.cfg.Panicked(b.x.c.sock.RemoteAddr(), v, debug.Stack())
+				b.failed.Store(&upstream.Error{Reason: upstream.Internal, Err: errPanic})
+				conn.sock.wakeRead()
+			}
+		}
+		b.ended <- struct{}{}
+	}()
 	if from < len(b.kept) && !b.send(conn, b.kept[from:]) {
 		return
 	}
@@ -236,6 +246,8 @@ func (b *body) run(conn *Conn, from int) {
 	}
 	b.sentAll.Store(true)
 }
+
+var errPanic = errors.New("a defect of this proxy in sending the request's body")
 
 // next reads more of the body; nothing without a failure is that the upload is to stop.
 func (b *body) next() ([]byte, *upstream.Error) {

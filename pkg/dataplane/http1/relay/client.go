@@ -5,13 +5,16 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
 // Handler answers requests.
@@ -27,7 +30,8 @@ type Config struct {
 	Handler Handler
 	// Limits bound the heads of requests.
 	Limits http1.Limits
-	// HeaderTimeout bounds the time from the first byte of a head to its last; 0 is 30 s.
+	// HeaderTimeout bounds the time from the first byte of a head to its last, and the wait for the first byte of a
+	// connection; 0 is 30 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout closes a connection on which no request has begun for so long; 0 is an hour.
 	IdleTimeout time.Duration
@@ -39,8 +43,12 @@ type Config struct {
 	WriteTimeout time.Duration
 	// MaxBody bounds the body of a request in bytes; 0 for no limit.
 	MaxBody int64
-	// Refused hears of each message that could not be accepted; it may be nil.
-	Refused func(client net.Addr, err *http1.Error)
+	// Refused hears of each message that could not be accepted, and the status that its client got; it may be nil.
+	// The reason is Malformed, HeaderLimit or HeaderTimeout.
+	Refused func(client net.Addr, status int, err *upstream.Error)
+	// Panicked hears of each panic in this package or the Handler that ended a connection instead of the process, but for
+	// http.ErrAbortHandler, which means just that; with nil panics go their way. It may be called from any goroutine.
+	Panicked func(client net.Addr, value any, stack []byte)
 	// HTTP2 is given a connection that begins with the preface of HTTP/2 (RFC 9113 section 3.4), and what was read of
 	// it; the Client is over then and leaves it alone. With nil that is no request.
 	HTTP2 func(nc net.Conn, first []byte)
@@ -129,6 +137,11 @@ func (c *Client) Close() error { return c.sock.Close() }
 func (c *Client) Serve() {
 	handedOver := false
 	defer func() {
+		if c.cfg.Panicked != nil {
+			if v := recover(); v != nil {
+				c.recovered(v)
+			}
+		}
 		if !handedOver {
 			_ = c.sock.Close()
 		}
@@ -157,6 +170,18 @@ func (c *Client) Serve() {
 			return
 		}
 		c.out.give()
+	}
+}
+
+// recovered ends what the connection carries after a panic.
+func (c *Client) recovered(v any) {
+	// A second one has nothing to add.
+	defer func() { _ = recover() }()
+	if v != http.ErrAbortHandler {
+		c.cfg.Panicked(c.sock.RemoteAddr(), v, debug.Stack())
+	}
+	if c.x.ctx != nil {
+		c.x.end()
 	}
 }
 
@@ -231,7 +256,12 @@ func (c *Client) next() bool {
 
 // idle waits for the first byte of a head.
 func (c *Client) idle() bool {
-	by := in(c.cfg.IdleTimeout)
+	limit, first := c.cfg.IdleTimeout, c.x.seq == 0
+	if first {
+		// Who connects has something to say.
+		limit = min(limit, c.cfg.HeaderTimeout)
+	}
+	by := in(limit)
 	for {
 		if c.leaving.Load() {
 			by = earliest(by, in(settle))
@@ -240,6 +270,9 @@ func (c *Client) idle() bool {
 		switch {
 		case err == nil:
 			return true
+		case first && errors.Is(err, os.ErrDeadlineExceeded) && !c.leaving.Load():
+			c.refused(errLateHead)
+			return false
 		case !errors.Is(err, errWoken) || c.cutBy.Load() != nil:
 			return false
 		}
@@ -273,28 +306,34 @@ var errLateHead = &http1.Error{Status: http.StatusRequestTimeout, Text: "the hea
 
 // refuse answers what is not a request, and ends the connection: nobody can know where the next one would begin.
 func (c *Client) refuse(err error) {
-	e, ok := errors.AsType[*http1.Error](err)
+	found, ok := errors.AsType[*http1.Error](err)
 	if !ok {
 		return
 	}
-	if c.cfg.Refused != nil {
-		c.cfg.Refused(c.sock.RemoteAddr(), e)
-	}
-	text := "freshmesh: client: malformed request: " + e.Text + "\n"
-	var b []byte
-	b = append(b, "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(e.Status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(e.Status)...)
-	b = append(b, "\r\nproxy-status: freshmesh; error=http_request_error; details=\""...)
-	b = append(b, e.Text...)
-	b = append(b, "\"\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: "...)
-	b = strconv.AppendInt(b, int64(len(text)), 10)
-	b = append(b, "\r\n\r\n"...)
-	b = append(b, text...)
+	e := c.refused(found)
+	text := "freshmesh: " + e.Error() + "\n"
+	m := message.Response{Status: found.Status, Length: int64(len(text)), Fields: []message.Field{
+		{Name: "proxy-status", Value: e.ProxyStatus()}, {Name: "content-type", Value: "text/plain; charset=utf-8"},
+	}}
+	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), text...)
 	if _, err := c.sock.write(b, in(settle)); err == nil {
 		c.linger()
 	}
+}
+
+// refused tells Refused of what is not a request.
+func (c *Client) refused(err *http1.Error) *upstream.Error {
+	e := &upstream.Error{Reason: upstream.Malformed, Unsent: true, Unanswered: true, Err: err}
+	switch err.Status {
+	case http.StatusRequestTimeout:
+		e.Reason = upstream.HeaderTimeout
+	case http.StatusRequestHeaderFieldsTooLarge:
+		e.Reason = upstream.HeaderLimit
+	}
+	if c.cfg.Refused != nil {
+		c.cfg.Refused(c.sock.RemoteAddr(), err.Status, e)
+	}
+	return e
 }
 
 // linger lets the client read what was written last: a connection that is closed

@@ -72,6 +72,10 @@ func (x *Exchange) begin() {
 	if x.ctx == nil {
 		x.ctx = &requestContext{x: x, parent: x.c.ctx}
 	}
+	// Most answers have no trailers, and none may pass for those of the last one.
+	if len(x.response.Trailers()) > 0 {
+		x.response.Reset()
+	}
 	x.body.begin()
 	x.ahead = len(x.c.in.data()) > 0
 }

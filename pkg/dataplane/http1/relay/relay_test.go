@@ -1,10 +1,13 @@
 package relay_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,4 +93,58 @@ func TestManyClients(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// The trailers of one answer are not those of the next one on the connection, whatever its framing is.
+func TestTrailersAreOfOneAnswer(t *testing.T) {
+	answers := []string{
+		"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nGrpc-Status: 14\r\n\r\n",
+		"Content-Length: 0\r\n\r\n", "Content-Length: 1\r\n\r\nx", "\r\nx",
+	}
+	var r *rig
+	// seen is how many trailers there were before and after an answer was relayed.
+	seen := make(chan [2]int, 1)
+	ready := make(chan struct{})
+	r = start(t, relay.Config{Handler: handler(func(x *relay.Exchange) {
+		<-ready
+		conn, err := r.pools[0].Acquire(x.Context())
+		if err == nil {
+			_, err = x.Send(conn, 0)
+		}
+		before := len(x.ResponseTrailers())
+		if err == nil {
+			err = x.Relay()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		seen <- [2]int{before, len(x.ResponseTrailers())}
+	})}, raw(t, func(c *net.TCPConn, br *bufio.Reader) {
+		for {
+			q, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			which, _ := strconv.Atoi(q.URL.Path[1:])
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+answers[which])
+			if which == 3 {
+				return
+			}
+		}
+	}))
+	close(ready)
+	c := r.dial()
+	for which := range answers {
+		for _, n := range []int{0, which} {
+			c.send(fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: a\r\n\r\n", n))
+			resp, _ := c.response("GET")
+			want := [2]int{}
+			if n == 0 {
+				want[1] = 1
+			}
+			if got := <-seen; got != want || len(resp.Trailer) != want[1] {
+				t.Errorf("answer %d after 0: %d trailers before and after it was relayed, and the client got %v", n, got, resp.Trailer)
+			}
+		}
+	}
 }

@@ -49,6 +49,8 @@ func (x *Exchange) Connect() (*Tunnel, error) {
 
 func (x *Exchange) tunnel() *Tunnel {
 	x.state, x.last = answered, true
+	// A tunnel lives long, and holds no memory for the head.
+	x.req.Detach()
 	x.ctx.unwatched()
 	// From here on Leave must not touch the deadlines.
 	x.c.mu.Lock()

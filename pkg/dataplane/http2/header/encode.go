@@ -2,6 +2,7 @@ package header
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -10,8 +11,9 @@ import (
 const (
 	// entries is how many a table of TableSize can hold: each counts 32 bytes at least.
 	entries = TableSize / 32
-	// A field is in one of ways places of one of slots.
-	slots, ways = entries / 2, 4
+	// A field is in one of ways places of one of slots; a request of no more
+	// fields than ways never loses one to another.
+	slots, ways = entries / 4, 8
 )
 
 // Encoder writes the blocks of one direction of a connection, in the order in
@@ -31,8 +33,10 @@ type Encoder struct {
 	// its id, or a static index with the bit fixed. Collisions only cost bytes.
 	fields [slots][ways]uint64
 	names  [entries]uint64
-	// once has the hashes of fields that came and did not enter the table.
-	once [2 * entries]uint32
+	// once has the hashes of fields that came and did not enter the table, the
+	// latest first. With one place each, two fields that share it would keep each
+	// other out for as long as both come.
+	once [slots][ways]uint32
 }
 
 const fixed = 1 << 63
@@ -132,10 +136,7 @@ func (e *Encoder) field(dst []byte, name, value string, sensitive bool) []byte {
 		*e.place(slot) = i | fixed
 		return appendInt(dst, 0x80, 7, i)
 	}
-	// A hash of zero looks as if it had been seen, which harms nobody.
-	seen := &e.once[hash>>32%uint64(len(e.once))]
-	if size := len(name) + len(value) + 32; *seen != uint32(hash) || size > e.limit/2 {
-		*seen = uint32(hash)
+	if size := len(name) + len(value) + 32; size > e.limit/2 || !e.again(hash) {
 		return e.literal(dst, 0, 4, nameHash, name, value)
 	}
 	dst = e.literal(dst, 0x40, 6, nameHash, name, value)
@@ -143,6 +144,18 @@ func (e *Encoder) field(dst []byte, name, value string, sensitive bool) []byte {
 	*e.place(slot) = id
 	e.names[nameHash%entries] = id
 	return dst
+}
+
+// again tells whether a field came before, and remembers that it came. A hash
+// of zero looks as if it had, which harms nobody.
+func (e *Encoder) again(hash uint64) bool {
+	seen := &e.once[hash>>32%slots]
+	if slices.Contains(seen[:], uint32(hash)) {
+		return true
+	}
+	copy(seen[1:], seen[:])
+	seen[0] = uint32(hash)
+	return false
 }
 
 // place gives the place of the entry that has gone or, where none has, of the oldest.

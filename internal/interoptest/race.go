@@ -1,0 +1,6 @@
+//go:build race
+
+package interoptest
+
+// buildFlags: the program is built as the test is.
+var buildFlags = []string{"-race"}

@@ -1,0 +1,43 @@
+package testaddr_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
+)
+
+// A process that starts others all the time can listen again on what it has
+// closed. A plain listener fails within some hundred attempts.
+func TestListenWhileForking(t *testing.T) {
+	if os.Getenv("CHILD") != "" {
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range 2 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestListenWhileForking$")
+				c.Env = append(os.Environ(), "CHILD=1")
+				_ = c.Run()
+			}
+		})
+	}
+	address := "127.0.0.1:0"
+	for range 5000 {
+		l, err := testaddr.Listen(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package proxy_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
+}
+
+// TestPanic: a defect of ours costs the one connection or stream that met it. It is logged with its stack and
+// counted as internal_error, and everybody else is served.
+func TestPanic(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%v", h2), func(t *testing.T) {
+			r := newRig(t)
+			var log lines
+			r.cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: &log})
+			r.again()
+			r.putCluster(&discovery.Cluster{HTTP2: h2}, newBackend(t, "a", nil).addr)
+			tr := transport(h2)
+			defer tr.CloseIdleConnections()
+			get := func() (*http.Response, error) {
+				q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Host = echo
+				return tr.RoundTrip(q)
+			}
+			r.disc.fail("a defect put in by the test")
+			if resp, err := get(); err == nil {
+				_ = resp.Body.Close()
+				t.Errorf("an answer in spite of it: %d", resp.StatusCode)
+			}
+			r.disc.fail(nil)
+			resp, err := get()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "a" {
+				t.Errorf("afterwards: %q, %v", b, err)
+			}
+			_ = resp.Body.Close()
+			if n := r.requests(upstream.Internal); n != 1 {
+				t.Errorf("%v requests counted as internal_error", n)
+			}
+			if n := r.total("freshmesh_panics_total"); n != 1 {
+				t.Errorf("%v panics counted", n)
+			}
+			for _, part := range []string{"a defect put in by the test", "fakeDiscovery"} {
+				if !log.has(part) {
+					t.Errorf("the log lacks %q", part)
+				}
+			}
+		})
+	}
+}
