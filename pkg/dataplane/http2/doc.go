@@ -39,27 +39,15 @@
 // reader would wait (type Turn): once for each connection, without blocking; what the socket does not take gets a
 // goroutine until it does, and while it has not, data stays in the streams' queues.
 //
-// # How package proxy is to use it
+// # Goroutines that wait
 //
-// Its attempts (proxy/retry.go) become an Exchange, with the same decisions in the same places:
-//   - ServeHTTP's admit, Names.Cluster and resolve are Handler.Request. Where discovery.Cluster or
-//     endpoints.Cluster.Acquire would wait, it gives Decision.Later, and a goroutine that may wait calls
-//     Ticket.Resume. endpoints needs an Acquire that says instead of waiting, for which its package
-//     comment's states serve: a usable endpoint is picked without a lock already.
-//   - Decision.To is the lease's connections: endpoints makes a Pool beside upstream.Pool where the cluster is HTTP/2.
-//   - Sent is lease.Connected; Response is lease.Response, and attempts.instead by its Decision; Trailers is lease.Trailers.
-//   - Failed before Sent is lease.DialFailed, after it what proxy's try does (Broken, TimedOut, Answered(false)), and then
-//     attempts.afterFailure: an error of ours is a Decision.Error, another lease a Decision.To, a pause a Decision.Later
-//     with a timer. Unsent and Unanswered mean what they mean in upstream.Error; again is body.replayable.
-//   - Ended is lease.End, exchange.finish and the access log.
-//   - grpc-timeout, the cluster's timeout and the time for one attempt are one SetDeadline, the nearest; Expired tells which
-//     it was. What ends requests from outside (an ejection with close-established, the end of the drain) is Ticket.Fail.
-//   - Tracker's conn is a Server: leave is GoAway, Abort the end of Run's context, Active for the quiet.
+// What cannot go on as frames goes through the same seam: Answering is an Opener whose requests a goroutine
+// serves (a tunnel, an endpoint of HTTP/1.1), Asking a Near whose request a goroutine makes (a client of HTTP/1.1).
+// Both get message.Request and message.Response; te: trailers is in Fields, where HTTP/1.1 has it between neighbours.
 //
-// CONNECT to a cluster that is not HTTP/2, and HTTP/1.1 on either side, go
-// through the same seam: an Opener whose Far speaks HTTP/1.1 or is a raw
-// connection, and a Near that reads HTTP/1.1. Both get message.Request and
-// message.Response; te: trailers is in Fields, where HTTP/1.1 has it between neighbours.
+// A Handler that would have to wait, for discovery or for a usable endpoint, gives Decision.Later, and a goroutine
+// calls Ticket.Resume. What ends requests from outside, like an ejection that closes what is established or
+// the end of a drain, is Ticket.Fail and Server.FailEach.
 //
 // The upgrade to h2c is not offered (RFC 9113 section 3.1 retired it).
 package http2

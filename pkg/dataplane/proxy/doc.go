@@ -21,18 +21,19 @@
 //   - An absolute-form target whose authority is not that of Host is 400, and so is
 //     all else that two readers could take for two things (package http1).
 //
-// What becomes of a request is decided in one place, exchange, which knows no
-// protocol; carriers move it:
+// What becomes of a request is decided in one place, exchange and its attempts, which know no
+// protocol; carriers move it, and wait, or http2's relay does, which does not:
 //
-//	             client HTTP/1.1                client HTTP/2
-//	             http1Conn ── relay.Client      conn ── net/http's server
-//	                     └──────── exchange ────────┘
-//	endpoint HTTP/1.1     relayed                 pair
-//	endpoint HTTP/2       pair, near              pair
+//	                 client HTTP/1.1             client HTTP/2
+//	                 http1Conn ── relay.Client   http2Conn ── http2.Server
+//	endpoint HTTP/1.1     relayed                   bridge
+//	endpoint HTTP/2       bridge                    stream
+//	tunnel                relayed                   bridge
 //
 // A connection is an http1Conn until it shows to be HTTP/2. An HTTP/1.1
-// connection has one goroutine, which runs its requests one after another;
-// those of HTTP/2 run in the goroutines of net/http's server; a TCP connection
+// connection has one goroutine, which runs its requests one after another. One of HTTP/2
+// has one that reads, and no request has another as long as it goes on as frames and
+// nothing must be waited for; a bridge has one, or two with a body. A TCP connection
 // has one of its own and one more for its other direction. Tracker knows all of
 // them, and its owner waits for them.
 package proxy

@@ -52,7 +52,7 @@ func (c *http1Conn) serve() {
 	c.ended()
 }
 
-// handOver gives a connection that begins like HTTP/2 to net/http.
+// handOver has a connection that begins like HTTP/2 served so.
 func (c *http1Conn) handOver(nc net.Conn, first []byte) {
 	c.ended()
 	c.http.takeHTTP2(arrival{Conn: nc, tcp: socketOf(nc), head: first, to: c.to}, c.told())

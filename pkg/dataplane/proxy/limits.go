@@ -14,7 +14,7 @@ import (
 // LimitsConfig is what Limits go by.
 type LimitsConfig struct {
 	// HeaderCount is how many fields a request's header may have, HeaderBytes
-	// about how long it may be; 0 for any number, and net/http's limit.
+	// about how long it may be; 0 for any number, and the relays' limits.
 	HeaderCount, HeaderBytes int
 	// HeaderTime bounds the reading of a header; 0 is 30 s.
 	HeaderTime time.Duration
@@ -61,7 +61,7 @@ func (l *Limits) ended(r upstream.Reason) {
 	}
 }
 
-// header gives the time for a header, and its greatest length (0: net/http's).
+// header gives the time for a header, and its greatest length (0: the relay's).
 func (l *Limits) header() (time.Duration, int) {
 	if l == nil {
 		return defaultHeaderTime, 0
