@@ -107,16 +107,24 @@ func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, w
 			}
 		}
 	}
-	return nil, 0, p.wait(near, token, waited)
+	return nil, 0, p.wait(t, near, token, waited)
 }
 
 // wait queues a request, and has a connection made for it. It needs mu.
-func (p *Pool) wait(near Near, token uint64, waited bool) error {
+func (p *Pool) wait(t *Turn, near Near, token uint64, waited bool) error {
 	n := len(p.queue) + 1
-	if n > p.cfg.DialAfter && !p.enough(n) {
+	// Whoever gives a place back from now on sees that it is wanted; one that was given back before is found here.
+	p.waiters.Store(int64(n))
+	free := p.places(n)
+	if free > 0 {
+		// For those who wait already.
+		t.Add(p)
+	}
+	if n > free+p.cfg.DialAfter && !p.enough(n-free) {
 		p.dial()
 	}
-	if n > p.cfg.MaxWaiting && (p.dialling == 0 || p.cfg.MaxWaiting >= 0) {
+	if free == 0 && n > p.cfg.MaxWaiting && (p.dialling == 0 || p.cfg.MaxWaiting >= 0) {
+		p.waiters.Store(int64(n - 1))
 		return p.full(n - 1)
 	}
 	if waited {
@@ -124,8 +132,18 @@ func (p *Pool) wait(near Near, token uint64, waited bool) error {
 	} else {
 		p.queue = append(p.queue, waiter{near, token})
 	}
-	p.waiters.Store(int64(len(p.queue)))
 	return nil
+}
+
+// places is how many requests may be opened on the connections there are, up to most. It needs mu.
+func (p *Pool) places(most int) int {
+	n := 0
+	for _, c := range p.conns {
+		if n += c.places(most - n); n >= most {
+			break
+		}
+	}
+	return n
 }
 
 // full is the error of a request for which there is no place. It needs mu.
@@ -211,7 +229,7 @@ func (p *Pool) missed(e *upstream.Error) {
 	var t Turn
 	p.mu.Lock()
 	p.dialling--
-	last, some := p.dialling == 0, len(p.conns) > 0
+	last, some, free := p.dialling == 0, len(p.conns) > 0, p.places(1) > 0
 	if p.retired {
 		last, some, e = true, false, p.gone()
 	}
@@ -220,6 +238,9 @@ func (p *Pool) missed(e *upstream.Error) {
 	case !last:
 	case !some:
 		p.failWaiting(&t, e)
+	case free:
+		// Another connection has become ready meanwhile.
+		t.Add(p)
 	case p.cfg.MaxWaiting < 0:
 		p.mu.Lock()
 		if e.Reason == upstream.BreakerConnections {
@@ -305,10 +326,7 @@ func (p *Pool) clientLeaves(t *Turn, c *Client) {
 // then finds none waits on, and has a connection made if there is none to wait for.
 func (p *Pool) Flush(t *Turn) {
 	p.mu.Lock()
-	places := 0
-	for _, c := range p.conns {
-		places += c.places(len(p.queue))
-	}
+	places := p.places(len(p.queue))
 	if places == 0 && p.dialling == 0 {
 		// Whoever asks has one made.
 		places = 1
@@ -344,20 +362,23 @@ func (p *Pool) taken() []*Client {
 	return slices.Clone(p.conns)
 }
 
-// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0. It does not wait.
+// Retire takes no new work; what is in flight gets drain to finish, or for ever if that is below 0. It does not
+// wait, and may be called with a lock held that a Near needs.
 func (p *Pool) Retire(drain time.Duration) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.retired = true
 	if p.kill == nil && drain >= 0 {
 		p.kill = time.AfterFunc(drain, p.cutAll)
 	}
-	p.mu.Unlock()
-	var t Turn
-	p.failWaiting(&t, p.gone())
-	t.End()
-	for _, c := range p.taken() {
-		c.leave()
-	}
+	p.all.Go(func() {
+		var t Turn
+		p.failWaiting(&t, p.gone())
+		t.End()
+		for _, c := range p.taken() {
+			c.leave()
+		}
+	})
 }
 
 // cutAll closes every connection now.
