@@ -2,6 +2,9 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"slices"
@@ -16,18 +19,17 @@ import (
 // bridge has a goroutine serve the request from here on.
 func (s *stream) bridge() http2.Decision {
 	x := &s.exchange
-	if s.upgrade != "" {
-		return refusing(&upstream.Error{
-			Reason: upstream.UpgradeFailed, Unsent: true, Unanswered: true,
-			Err: errors.New("the endpoints do not speak HTTP/2, and extended CONNECT (RFC 8441) is of HTTP/2"),
-		})
-	}
 	s.bridged = true
 	// They are the connection's, which has other requests.
 	x.memo = nil
-	m := *s.request
-	m.Fields = slices.Clone(m.Fields)
-	v := &asked2{request: &m}
+	// The stream may end before the goroutine does.
+	asked := *s.request
+	asked.Fields = slices.Clone(asked.Fields)
+	m := asked
+	v := &asked2{request: &asked}
+	if s.upgrade != "" {
+		v.upgrade(&m)
+	}
 	b := &bridge{asker: v, http: s.HTTP, request: &m}
 	v.stream = http2.NewAnswering(s.conn.ctx, func() {
 		s.of.waits.Go(func() { x.serveBridged() })
@@ -63,6 +65,8 @@ type asked2 struct {
 	halt    context.CancelFunc
 	// interims counts the 1xx that were passed on.
 	interims int
+	// key is that of a WebSocket's handshake with the endpoint; "" for none.
+	key string
 }
 
 func (v *asked2) read() ([]byte, error)     { return v.stream.ReadBody(v.reading) }
@@ -131,4 +135,33 @@ func (t *tunnel2) CloseWrite() error { return t.finish(nil) }
 func (t *tunnel2) Close() error {
 	t.stream.Stop()
 	return nil
+}
+
+// upgrade makes an extended CONNECT (RFC 8441) a request of HTTP/1.1 that asks for the same.
+func (v *asked2) upgrade(m *message.Request) {
+	m.Method, m.Length = http.MethodGet, 0
+	if m.Protocol == "websocket" {
+		var key [16]byte
+		_, _ = rand.Read(key[:])
+		v.key = base64.StdEncoding.EncodeToString(key[:])
+		m.Fields = append(m.Fields, message.Field{Name: "sec-websocket-key", Value: v.key})
+	}
+}
+
+// upgraded passes on that the endpoint has changed protocols, and gives the client's side of the tunnel.
+func (v *asked2) upgraded(m *message.Response) (halfCloser, error) {
+	if v.key != "" && m.Get("sec-websocket-accept") != acceptOf(v.key) {
+		return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the endpoint's Sec-WebSocket-Accept does not fit")}
+	}
+	out := message.Response{Status: http.StatusOK, Fields: slices.DeleteFunc(slices.Clone(m.Fields), func(f message.Field) bool {
+		return f.Name == "sec-websocket-accept"
+	})}
+	v.stream.WriteHead(&out, false)
+	return &tunnel2{asked2: v, body: askedBody{asker: v}}, nil
+}
+
+// acceptOf is what a WebSocket server answers a key with (RFC 6455 section 4.2.2).
+func acceptOf(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // the protocol's
+	return base64.StdEncoding.EncodeToString(sum[:])
 }

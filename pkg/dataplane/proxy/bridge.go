@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -166,7 +167,7 @@ func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Durati
 			e := b.failure(ctx, upstream.AsError(err), limit)
 			b.hangUp()
 			return answer{}, e
-		case m.Status < 200:
+		case m.Status < 200 && m.Status != http.StatusSwitchingProtocols:
 			b.interim(m)
 			continue
 		}
@@ -324,9 +325,21 @@ func clientGone(ctx context.Context, err error) *upstream.Error {
 	return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 }
 
-// switched is for nobody: no upgrade was asked for.
 func (b *bridge) switched() (up, client halfCloser, err error) {
-	return nil, nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the upstream switched protocols unasked")}
+	k, fits := b.sent.call.(*relay.Call)
+	v, asked := b.asker.(*asked2)
+	if !fits || !asked {
+		return nil, nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the upstream switched protocols unasked")}
+	}
+	client, err = v.upgraded(b.head)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, stop := range b.sent.unhook {
+		stop()
+	}
+	b.sent, b.head = nil, nil
+	return k.Switch(), client, nil
 }
 
 func (b *bridge) describe(e *entry) {

@@ -55,8 +55,9 @@ type carrier interface {
 // head is what is decided by, whatever the request came in.
 type head struct {
 	method, authority string
-	// upgrade is the protocol that the client asks to change to; "" for none.
+	// upgrade is the protocol that the client asks to change to; "" for none. tunnel: it asks for a TCP connection.
 	upgrade string
+	tunnel  bool
 	// fields is how many fields the header has, length that of the body; -1 when only its end will tell.
 	fields int
 	length int64

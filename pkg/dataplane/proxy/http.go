@@ -233,7 +233,7 @@ func (x *exchange) proceed(cluster *endpoints.Cluster) error {
 		x.over, x.cancel = over, func(err error) { cancel(err); end(err) }
 		defer end(nil)
 	}
-	if x.method == http.MethodConnect {
+	if x.tunnel {
 		return x.connect(x.via.context())
 	}
 	x.via = x.via.toward(cluster)

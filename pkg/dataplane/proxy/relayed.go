@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type relayed struct {
 func (v *relayed) head() head {
 	q := v.x.Request()
 	q.Protocol = upgradeOf(q.Protocol)
-	h := head{method: q.Method, authority: q.Authority, upgrade: q.Protocol, fields: len(q.Fields), length: q.Length, grpc: isGRPC(q.Get("Content-Type"))}
+	h := head{method: q.Method, authority: q.Authority, upgrade: q.Protocol, tunnel: q.Method == http.MethodConnect, fields: len(q.Fields), length: q.Length, grpc: isGRPC(q.Get("Content-Type"))}
 	if h.grpc {
 		h.timeout, _ = grpcTimeout(q.Get("Grpc-Timeout"))
 	}

@@ -51,7 +51,7 @@ type stream struct {
 }
 
 func headOf(m *message.Request) head {
-	h := head{method: m.Method, authority: m.Authority, upgrade: m.Protocol, fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type"))}
+	h := head{method: m.Method, authority: m.Authority, upgrade: m.Protocol, tunnel: m.Method == http.MethodConnect && m.Protocol == "", fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type"))}
 	if h.grpc {
 		h.timeout, _ = grpcTimeout(m.Get("grpc-timeout"))
 	}
@@ -117,7 +117,7 @@ func (s *stream) resolved(cluster *endpoints.Cluster, err error) http2.Decision 
 	}
 	s.found(cluster)
 	c := cluster.Config()
-	if !c.HTTP2 || s.method == http.MethodConnect && s.upgrade == "" {
+	if !c.HTTP2 || s.tunnel {
 		return s.bridge()
 	}
 	if c.Timeout > 0 {
@@ -187,6 +187,11 @@ func (s *stream) Response(r *message.Response, end bool) (d http2.Decision) {
 	}
 	defer s.guard(&d)
 	s.tryBy = time.Time{}
+	if s.upgrade != "" && r.Status < 300 {
+		// What follows is a tunnel, which has no time.
+		s.deadline = time.Time{}
+		s.arm()
+	}
 	s.lease.Response(r.Status, r)
 	s.status, s.firstByte = r.Status, time.Since(s.began)
 	if s.AccessLog != nil {

@@ -194,7 +194,7 @@ func (x *exchange) connect(ctx context.Context) error {
 		return err
 	}
 	x.status = http.StatusOK
-	x.tunnel(raw.TCPConn, client, lease)
+	x.copy(raw.TCPConn, client, lease)
 	return nil
 }
 
@@ -209,17 +209,21 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 	defer x.Tracker.hold(up)()
 	defer x.guard(up)()
 	x.status = http.StatusSwitchingProtocols
-	x.tunnel(up, client, lease)
+	if x.method == http.MethodConnect {
+		// HTTP/2 has another word for it (RFC 8441 section 5).
+		x.status = http.StatusOK
+	}
+	x.copy(up, client, lease)
 	return nil
 }
 
-// tunnel copies until both sides have ended.
-func (x *exchange) tunnel(up, client halfCloser, lease *endpoints.Lease) {
+// copy copies until both sides have ended.
+func (x *exchange) copy(up, client halfCloser, lease *endpoints.Lease) {
 	defer func() { _ = client.Close() }()
 	defer x.Tracker.hold(client)()
 	var why *upstream.Error
 	x.received, x.sent, why = splice(up, client)
-	if why != nil && why.Reason == upstream.ResetBeforeHeaders && x.status == http.StatusSwitchingProtocols {
+	if why != nil && why.Reason == upstream.ResetBeforeHeaders && x.upgrade != "" {
 		// The change of protocols was an answer.
 		why.Reason = upstream.ResetMidBody
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
@@ -20,6 +21,8 @@ type Call struct {
 	method string
 	// Set by the sending side: whether the body has a length, and whether all was sent.
 	chunked, sent bool
+	// upgrade: the request asks for a change of protocols.
+	upgrade bool
 	wrote         int
 	// The receiving side's: bytes read, how much of the body is left, whether it is over.
 	read    int
@@ -33,7 +36,7 @@ type Call struct {
 // bounds each wait for the endpoint; the zero time is no bound.
 func (c *Conn) Call(m *message.Request, by time.Time) (*Call, error) {
 	c.used++
-	k := &Call{conn: c, method: m.Method, chunked: m.Length < 0, sent: m.Length == 0, until: at(by)}
+	k := &Call{conn: c, method: m.Method, chunked: m.Length < 0, sent: m.Length == 0, upgrade: m.Protocol != "", until: at(by)}
 	if err := k.write(http1.AppendRequest(nil, m)); err != nil {
 		k.End()
 		return nil, err
@@ -98,7 +101,7 @@ func (k *Call) Head() (*message.Response, error) {
 }
 
 func (k *Call) begin(r *http1.Response) (*message.Response, error) {
-	if r.Status == http.StatusSwitchingProtocols {
+	if r.Status == http.StatusSwitchingProtocols && (!k.upgrade || r.Protocol == "") {
 		return nil, k.fail(errUnasked, upstream.UpgradeFailed)
 	}
 	k.left = r.Length
@@ -179,6 +182,15 @@ func (k *Call) more() error {
 
 // Trailers are those of the response, after Read gave nothing.
 func (k *Call) Trailers() []message.Field { return k.decoder.Trailers() }
+
+// Switch gives the connection after a 101, which takes the place of End.
+func (k *Call) Switch() *Tunnel {
+	c := k.conn
+	return newTunnel(c.sock, &c.in, sync.OnceFunc(func() {
+		c.broken = true
+		c.done()
+	}))
+}
 
 // Break ends all waits of the call, from any goroutine; the connection is lost.
 func (k *Call) Break() { _ = k.conn.sock.Close() }
