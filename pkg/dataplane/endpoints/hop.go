@@ -25,6 +25,9 @@ type hop struct {
 // answerLimits bound the heads of responses: an endpoint may say more than a client.
 var answerLimits = http1.Limits{Bytes: 256 << 10, Fields: 1000}
 
+// An HTTP/2 endpoint that is silent for pingAfter is asked whether it is there, and has pingTimeout to say so.
+const pingAfter, pingTimeout = 15 * time.Second, 5 * time.Second
+
 // onlyForDials: a request waits for a connection that is being made, but for no place on one that is full.
 const onlyForDials = -1
 
@@ -33,7 +36,9 @@ func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) *
 	if dc.HTTP2 {
 		h.http2 = http2.NewPool(http2.PoolConfig{
 			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, MaxWaiting: onlyForDials,
-			Conn: http2.Config{MaxHeaderBytes: answerLimits.Bytes, MaxHeaderFields: answerLimits.Fields},
+			Conn: http2.Config{
+				MaxHeaderBytes: answerLimits.Bytes, MaxHeaderFields: answerLimits.Fields, PingAfter: pingAfter, PingTimeout: pingTimeout,
+			},
 		})
 	} else {
 		h.http1 = relay.NewPool(relay.PoolConfig{Address: e.Address, Dial: h.dial, Limits: answerLimits})
