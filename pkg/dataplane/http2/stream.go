@@ -2,7 +2,6 @@ package http2
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -265,71 +264,6 @@ func (s *Stream) giveUp(t *Turn, e *upstream.Error) {
 	s.unhold()
 }
 
-// fail ends the request with an error of ours. It needs mu.
-func (s *Stream) fail(t *Turn, e *upstream.Error) {
-	if s.ended {
-		return
-	}
-	s.giveUp(t, e)
-	switch {
-	case e.Reason == upstream.Internal:
-		// Nobody knows what an answer would be worth.
-		s.breakOff(t, e)
-	case !s.answered:
-		s.reply(t, ErrorReply(e, s.grpc), e)
-	case s.grpc && e.Reason != upstream.ClientGone:
-		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, errorTrailers(e)) })
-	default:
-		s.breakOff(t, e)
-	}
-}
-
-// breakOff resets the stream. It needs mu.
-func (s *Stream) breakOff(t *Turn, e *upstream.Error) {
-	s.server.send(t, appendReset(s.server.put().b, s.id, http2.ErrCodeInternal))
-	s.server.close(t, s, true, e)
-}
-
-// reply answers the request ourselves. It needs mu.
-func (s *Stream) reply(t *Turn, r *Reply, e *upstream.Error) {
-	s.phase = replying
-	body := r.Body
-	if s.request.Method == "HEAD" {
-		body = ""
-	}
-	s.answered = true
-	s.replied(t, e, func() {
-		s.head(t, &message.Response{Status: r.Status, Fields: r.Fields}, body == "")
-		if body != "" {
-			s.sentBytes += int64(len(body))
-			s.server.sendData(t, &s.flow, []byte(body), true)
-		}
-	})
-}
-
-// replied sends an end of our own, and then wants no more of the request. It needs mu.
-func (s *Stream) replied(t *Turn, e *upstream.Error, send func()) {
-	s.unkeep()
-	s.failure = e
-	send()
-	if s.token != 0 && s.received > s.credited {
-		s.discard(t, false)
-	}
-}
-
-// head sends a head. It needs mu.
-func (s *Stream) head(t *Turn, r *message.Response, end bool) {
-	v := s.server
-	o := v.put()
-	at := len(o.b)
-	b := v.enc.AppendResponse(append(o.b, make([]byte, headLen)...), r)
-	v.send(t, finishHeaders(b, at, s.id, end, v.peerFrame))
-	if end {
-		s.end, s.ended = true, true
-		s.sentEnd(t)
-	}
-}
-
 func (s *Stream) left(t *Turn, n int) {
 	if s.phase == sending {
 		s.far.Consumed(t, s.farToken, n)
@@ -388,110 +322,5 @@ func (s *Stream) setDeadline(at time.Time) {
 	s.deadline = at
 	if !at.IsZero() {
 		s.server.schedule(at)
-	}
-}
-
-// Ready implements Near.
-func (s *Stream) Ready(t *Turn, token uint64) bool {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt != token || s.phase != waiting {
-		return false
-	}
-	s.open(t, true)
-	return true
-}
-
-// Failed implements Near.
-func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt == token {
-		s.failed(t, e)
-	}
-}
-
-// Response implements Near.
-func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt != token {
-		return
-	}
-	if r.Status < 200 {
-		if s.interim++; s.interim <= maxInterim {
-			s.head(t, r, false)
-			return
-		}
-		s.fail(t, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
-		return
-	}
-	switch d := s.exchange.Response(r, end); {
-	case d.Hold:
-		s.held = message.Response{Status: r.Status, Fields: append(s.held.Fields[:0], r.Fields...), Length: r.Length}
-		s.hold = true
-	case !s.instead(t, d):
-		s.passOn(t, r, end)
-	}
-}
-
-// instead gives the answer up for another decision; false where there is none. It needs mu.
-func (s *Stream) instead(t *Turn, d Decision) bool {
-	if d == (Decision{}) || d.To != nil && !s.replayable() {
-		return false
-	}
-	s.giveUp(t, nil)
-	s.phase = deciding
-	s.decide(t, d)
-	return true
-}
-
-// passOn passes the final head on. It needs mu.
-func (s *Stream) passOn(t *Turn, r *message.Response, end bool) {
-	s.answered, s.passed = true, true
-	s.unkeep()
-	s.head(t, r, end)
-}
-
-// release passes on a head that was held. It needs mu.
-func (s *Stream) release(t *Turn) {
-	if s.hold {
-		s.passOn(t, &s.held, false)
-		s.unhold()
-	}
-}
-
-// Data implements Near.
-func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt != token {
-		return len(p)
-	}
-	s.release(t)
-	s.sentBytes += int64(len(p))
-	return s.server.sendData(t, &s.flow, p, end)
-}
-
-// Trailers implements Near.
-func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt != token {
-		return
-	}
-	if d := s.exchange.Trailers(fields); s.hold && s.instead(t, d) {
-		return
-	}
-	s.release(t)
-	s.server.sendTrailers(t, &s.flow, fields)
-}
-
-// Consumed implements Near.
-func (s *Stream) Consumed(t *Turn, token uint64, n int) {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	if s.attempt == token {
-		s.consume(t, n)
 	}
 }

@@ -23,7 +23,7 @@ type Call struct {
 	chunked, sent bool
 	// upgrade: the request asks for a change of protocols.
 	upgrade bool
-	wrote         int
+	wrote   int
 	// The receiving side's: bytes read, how much of the body is left, whether it is over.
 	read    int
 	left    int64

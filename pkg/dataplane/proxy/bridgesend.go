@@ -1,0 +1,219 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// askedBody is the request's body as a reader.
+type askedBody struct {
+	asker asker
+	rest  []byte
+}
+
+func (r *askedBody) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		part, err := r.asker.read()
+		if err != nil {
+			return 0, err
+		}
+		if len(part) == 0 {
+			return 0, io.EOF
+		}
+		r.rest = part
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// sending is a call with the upload of its body. It ends when both have.
+type sending struct {
+	call
+	// left is how many of the two are still at it.
+	left atomic.Int32
+	// over: the time for the attempt was.
+	over   atomic.Bool
+	unhook []func() bool
+}
+
+func (s *sending) done() {
+	if s.left.Add(-1) == 0 {
+		s.End()
+	}
+}
+
+func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
+	c, err := b.open(b.request)
+	b.open = nil
+	if err != nil {
+		return answer{}, upstream.AsError(err)
+	}
+	s := &sending{call: c}
+	b.sent = s
+	s.left.Store(1)
+	s.unhook = append(s.unhook, context.AfterFunc(ctx, c.Break))
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			s.over.Store(true)
+			c.Break()
+		})
+		defer timer.Stop()
+	}
+	if b.body != nil {
+		s.left.Store(2)
+		src := b.body.next()
+		go b.upload(s, src)
+	}
+	for {
+		m, err := c.Head()
+		switch {
+		case err != nil:
+			e := b.failure(ctx, upstream.AsError(err), limit)
+			b.hangUp()
+			return answer{}, e
+		case m.Status < 200 && m.Status != http.StatusSwitchingProtocols:
+			b.interim(m)
+			continue
+		}
+		b.head = m
+		b.grpcStatus = strings.Clone(m.Get("grpc-status"))
+		return answer{m.Status, m}, nil
+	}
+}
+
+// upload sends the body until it ends, or another attempt has it.
+func (b *bridge) upload(s *sending, src io.Reader) {
+	defer s.done()
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := src.Read(*buf)
+		if n > 0 && s.Write((*buf)[:n]) != nil {
+			// Whoever waits for the answer finds out, unless that has come already.
+			return
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = s.Finish(b.finished())
+			return
+		case errors.Is(err, errBodyMoved):
+			return
+		case err != nil:
+			s.Break()
+			return
+		}
+	}
+}
+
+// failure is the error of an attempt that failed with e.
+func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Duration) *upstream.Error {
+	broken := b.body.failure()
+	switch {
+	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
+		// The client's connection may look ended for that.
+		return bodyError(broken, e)
+	case upstream.Ended(ctx):
+		next := *e
+		next.Reason, next.Unsent = upstream.ContextReason(ctx), false
+		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
+			next.Err = cause.Err
+		} else {
+			next.Err = context.Cause(ctx)
+		}
+		return &next
+	case broken != nil:
+		return bodyError(broken, e)
+	case e.DueTo(deadlineOf(ctx)):
+		next := *e
+		next.Reason = upstream.Deadline
+		return &next
+	case b.sent.over.Load():
+		next := tryTimeout(limit)
+		next.NextHop, next.Unanswered = e.NextHop, e.Unanswered
+		return next
+	}
+	return e
+}
+
+func deadlineOf(ctx context.Context) time.Time {
+	at, _ := ctx.Deadline()
+	return at
+}
+
+// bodyError is the error of an attempt that failed with err because the
+// client's body broke off: it names the client's side, and no endpoint.
+func bodyError(broken error, err *upstream.Error) *upstream.Error {
+	if known, ok := errors.AsType[*upstream.Error](broken); ok {
+		return &upstream.Error{Reason: known.Reason, Unanswered: err.Unanswered, Err: known.Err}
+	}
+	return &upstream.Error{Reason: upstream.ClientGone, Unanswered: err.Unanswered, Err: fmt.Errorf("read request body: %w", broken)}
+}
+
+// hangUp ends the call. What still uploads does not hear of it, and stops when it has something to send.
+func (b *bridge) hangUp() {
+	s := b.sent
+	if s == nil {
+		return
+	}
+	b.sent, b.head, b.first = nil, nil, nil
+	for _, stop := range s.unhook {
+		stop()
+	}
+	s.done()
+}
+
+func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
+	switch {
+	case b.http2 != (lease.HTTP2 != nil):
+		return changedProtocol(lease)
+	case b.http2:
+		k, err := lease.HTTP2.Ask(ctx, b.request)
+		b.open = func(*message.Request) (call, error) { return k, nil }
+		return err
+	}
+	c, err := lease.HTTP1.Acquire(ctx)
+	b.open = func(m *message.Request) (call, error) { return openHTTP1(c, m) }
+	return err
+}
+
+// openHTTP1 begins a request of another version on a connection of HTTP/1.1.
+func openHTTP1(c *relay.Conn, m *message.Request) (call, error) {
+	out := *m
+	out.Fields = oneCookie(m.Fields)
+	k, err := c.Call(&out, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// oneCookie gives the fields with one cookie, which HTTP/2 may split (RFC 9113 section 8.2.3).
+func oneCookie(fields []message.Field) []message.Field {
+	var all []string
+	for _, f := range fields {
+		if f.Name == "cookie" {
+			all = append(all, f.Value)
+		}
+	}
+	if len(all) < 2 {
+		return fields
+	}
+	out := slices.DeleteFunc(slices.Clone(fields), func(f message.Field) bool { return f.Name == "cookie" })
+	return append(out, message.Field{Name: "cookie", Value: strings.Join(all, "; ")})
+}
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}

@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// end is why the request's time is over; None while it is not.
+func (s *stream) end() upstream.Reason {
+	if !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+		return upstream.Deadline
+	}
+	return upstream.None
+}
+
+// Expired implements http2.Exchange.
+func (s *stream) Expired() (e *upstream.Error, attempt bool) {
+	if s.bridged || s.away {
+		// Who serves it, or waits, knows the time.
+		return nil, false
+	}
+	if s.end() != upstream.None {
+		e = &upstream.Error{Reason: upstream.Deadline, Err: context.DeadlineExceeded}
+		if s.lease != nil {
+			e.NextHop = s.lease.Key.Address
+		}
+		return e, false
+	}
+	over := !s.tryBy.IsZero() && !time.Now().Before(s.tryBy)
+	if over {
+		s.tryBy = time.Time{}
+		e = tryTimeout(s.tries.policy.PerTryTimeout)
+		e.NextHop = s.lease.Key.Address
+	}
+	s.arm()
+	return e, over
+}
+
+func tryTimeout(limit time.Duration) *upstream.Error {
+	return &upstream.Error{Reason: upstream.TryTimeout, Err: fmt.Errorf("no answer within %s, the time for one attempt", limit)}
+}
+
+// Ended implements http2.Exchange.
+func (s *stream) Ended(o http2.Outcome) {
+	switch {
+	case s.bridged:
+	case s.away:
+		s.how = o
+		s.stop()
+	default:
+		s.over(o)
+		s.of.put(s)
+	}
+}
+
+// over puts a request that has ended on the books.
+func (s *stream) over(o http2.Outcome) {
+	if o.Err != nil && s.lease != nil {
+		o.Err = ourDoing(upstream.None, s.lease, o.Err)
+	}
+	s.release(o)
+	s.exchange.received = o.Received
+	if o.Err == nil || o.Answered {
+		s.exchange.sent = o.Sent
+	}
+	if o.Err != nil {
+		s.failed(o.Err)
+		if !o.Answered {
+			s.status = o.Err.Reason.Status()
+		}
+	}
+	s.tries.giveBack()
+	s.finish(s)
+	s.Tracker.end()
+}
+
+// release ends the lease of the last attempt.
+func (s *stream) release(o http2.Outcome) {
+	lease := s.lease
+	if lease == nil {
+		return
+	}
+	s.lease = nil
+	switch {
+	case o.Err == nil && s.asked:
+		lease.End(true)
+		return
+	case o.Answered:
+		ok := notTheirs(o.Err.Reason)
+		if !ok {
+			lease.BrokenOff()
+		}
+		lease.End(ok)
+		return
+	case o.Err == nil:
+		o.Err = &upstream.Error{Reason: upstream.ClientGone}
+	}
+	s.note(lease.Key, answer{}, o.Err, time.Since(s.since))
+	if s.asked {
+		s.tries.lost(lease, o.Err)
+	} else {
+		s.tries.undialled(lease, o.Err)
+	}
+}
+
+// wait has f called by a goroutine, which may wait until the request has ended; what f gives is then called
+// with the lock held, and decides.
+func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.Decision {
+	ctx, stop := context.WithCancel(s.conn.ctx)
+	if !s.deadline.IsZero() {
+		ctx, stop = context.WithDeadline(s.conn.ctx, s.deadline)
+	}
+	s.away, s.stop = true, stop
+	s.of.waits.Go(func() {
+		defer stop()
+		decide := s.guarded(ctx, f)
+		alive := s.ticket.Resume(func(wanted bool) (d http2.Decision) {
+			defer s.guard(&d)
+			s.away = false
+			if !wanted {
+				return http2.Decision{}
+			}
+			return decide()
+		})
+		if !alive {
+			// The memory of the connection's requests is not ours now.
+			s.memo = nil
+			s.over(s.how)
+		}
+	})
+	return http2.Decision{Later: true}
+}
+
+// guarded calls f, and makes a defect of ours the end of the request.
+func (s *stream) guarded(ctx context.Context, f func(ctx context.Context) func() http2.Decision) (decide func() http2.Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			e := s.defect(v)
+			decide = func() http2.Decision { return http2.Decision{Error: e} }
+		}
+	}()
+	return f(ctx)
+}
+
+// describe implements describer.
+func (s *stream) describe(e *entry) {
+	describeRequest(e, s.request)
+	e.GRPCStatus = s.grpcStatus
+}
+
+// describeRequest says what is known of a request of HTTP/2.
+func describeRequest(e *entry, m *message.Request) {
+	e.Protocol, e.Method, e.Authority, e.Path = "HTTP/2.0", m.Method, m.Authority, pathOf(m.Path)
+	e.TraceParent = m.Get("traceparent")
+}
