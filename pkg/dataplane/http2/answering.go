@@ -80,7 +80,7 @@ func (a *Answering) ReadBody(ctx context.Context) ([]byte, error) {
 		select {
 		case <-a.readable:
 		case <-a.ctx.Done():
-			return nil, context.Cause(a.ctx)
+			return nil, context.Cause(a.ctx) //nolint:contextcheck // the request's own
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -46,7 +46,7 @@ func (s *stream) bridge() http2.Decision {
 
 func (x *exchange) serveBridged() {
 	defer func() {
-		if v := recover(); v != nil && v != http.ErrAbortHandler {
+		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is that very value
 			panic(v)
 		}
 	}()

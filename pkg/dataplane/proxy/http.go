@@ -354,7 +354,7 @@ func (x *exchange) failed(e *upstream.Error) {
 // end finishes the request, after a defect of ours too.
 func (x *exchange) end() {
 	v := recover()
-	if v != nil && v != http.ErrAbortHandler {
+	if v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is that very value
 		x.failed(x.defect(v))
 		x.status = upstream.Internal.Status()
 		v = http.ErrAbortHandler

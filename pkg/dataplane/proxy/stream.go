@@ -77,7 +77,7 @@ func (s *stream) start() (d http2.Decision) {
 	if wait {
 		return s.wait(func(ctx context.Context) func() http2.Decision {
 			cluster, err := s.resolve(ctx, name)
-			return func() http2.Decision { return s.resolved(cluster, err) }
+			return func() http2.Decision { return s.resolved(cluster, err) } //nolint:contextcheck // what follows has its own
 		})
 	}
 	return s.resolved(cluster, err)
@@ -149,7 +149,7 @@ func (s *stream) find(ctx context.Context) func() http2.Decision {
 		return func() http2.Decision { return refusing(err) }
 	}
 	s.lease, s.asked = lease, false
-	return func() http2.Decision { return s.dial(lease) }
+	return func() http2.Decision { return s.dial(lease) } //nolint:contextcheck // what follows has its own
 }
 
 // dial goes to the endpoint of a lease.
@@ -238,7 +238,7 @@ func (s *stream) instead(a answer, trailers endpoints.Header) http2.Decision {
 			if !on {
 				return refusing(&upstream.Error{Reason: upstream.ContextReason(ctx), Err: errors.New("before another attempt")})
 			}
-			return s.dial(next)
+			return s.dial(next) //nolint:contextcheck // what follows has its own
 		}
 	})
 }

@@ -64,9 +64,9 @@ func (s *stream) over(o http2.Outcome) {
 		o.Err = ourDoing(upstream.None, s.lease, o.Err)
 	}
 	s.release(o)
-	s.exchange.received = o.Received
+	s.received = o.Received
 	if o.Err == nil || o.Answered {
-		s.exchange.sent = o.Sent
+		s.sent = o.Sent
 	}
 	if o.Err != nil {
 		s.failed(o.Err)
