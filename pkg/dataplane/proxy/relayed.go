@@ -70,7 +70,7 @@ func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duratio
 	}
 	e := upstream.AsError(err)
 	switch e.Reason { //nolint:exhaustive // those of the request's body
-	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout:
+	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.Internal:
 		// No endpoint has to do with it, and none will do better.
 		return answer{}, &upstream.Error{Reason: e.Reason, Unanswered: e.Unanswered, Err: e.Err}
 	case upstream.ClientGone:

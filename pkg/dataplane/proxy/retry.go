@@ -147,7 +147,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 func notTheirs(r upstream.Reason) bool {
 	switch r { //nolint:exhaustive // all others are
 	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
-		upstream.Draining, upstream.ConnectionAge, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader:
+		upstream.Draining, upstream.ConnectionAge, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader, upstream.Internal:
 		return true
 	}
 	return false
