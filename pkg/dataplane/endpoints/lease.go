@@ -99,7 +99,7 @@ func (l *Lease) Response(status int, header Header) {
 		status = httpStatus(code)
 	}
 	l.observe(status < 502 || status > 504)
-	if d := retryAfter(status, header, time.Now()); d > 0 {
+	if d := retryAfter(status, header); d > 0 {
 		l.endpoint.load.Avoid(time.Now(), d)
 	}
 	if !isGRPC && strings.HasPrefix(header.Get("Content-Type"), "application/grpc") {
@@ -131,7 +131,7 @@ func (l *Lease) Trailers(trailer Header) {
 		return
 	}
 	status := httpStatus(code)
-	if d := retryAfter(status, trailer, time.Now()); d > 0 {
+	if d := retryAfter(status, trailer); d > 0 {
 		l.endpoint.load.Avoid(time.Now(), d)
 	}
 	l.note(answerOf(status))
@@ -274,7 +274,7 @@ func httpStatus(c codes.Code) int {
 }
 
 // retryAfter is how long the endpoint wants to be left alone; 0 for no such wish.
-func retryAfter(status int, h Header, now time.Time) time.Duration {
+func retryAfter(status int, h Header) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0
 	}
@@ -286,7 +286,7 @@ func retryAfter(status int, h Header, now time.Time) time.Duration {
 		return time.Duration(s) * time.Second
 	}
 	if at, err := http.ParseTime(v); err == nil {
-		return max(at.Sub(now), 0)
+		return max(time.Until(at), 0)
 	}
 	return 0
 }

@@ -59,9 +59,9 @@ func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 	defer a.giveBack()
 	lease, err := a.acquire(ctx)
 	for err == nil {
-		began := time.Now()
+		began := x.clock()
 		resp, failed := a.try(ctx, lease)
-		x.note(lease.Key, resp, failed, time.Since(began))
+		x.note(lease.Key, resp, failed, began)
 		if failed != nil {
 			lease, err = a.afterFailure(ctx, lease, failed)
 			continue
