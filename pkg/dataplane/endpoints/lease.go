@@ -34,6 +34,7 @@ type Lease struct {
 	began    time.Time
 	sent     time.Time
 	answered bool
+	over     bool
 	// well: the answer began well, and counts as good once it has ended without a break.
 	well bool
 
@@ -183,8 +184,16 @@ func (l *Lease) End(ok bool) {
 	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
 }
 
+// Abandon ends the lease unless it has ended, and says nothing of the endpoint: for who does not know how far it came.
+func (l *Lease) Abandon() {
+	if !l.over {
+		l.release()
+	}
+}
+
 // release gives back what Acquire took.
 func (l *Lease) release() {
+	l.over = true
 	l.endpoint.load.End()
 	if !l.request.Opaque {
 		l.Cluster.gauges[l.request.Priority][Requests].leave()

@@ -326,6 +326,9 @@ func (x *exchange) end() {
 		x.panicked(x.conn.remote, v, debug.Stack())
 		x.status = upstream.Internal.Status()
 		x.failed(&upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)})
+		if x.tries.lease != nil {
+			x.tries.lease.Abandon()
+		}
 		v = http.ErrAbortHandler
 	}
 	x.finish()

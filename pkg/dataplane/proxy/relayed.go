@@ -17,6 +17,7 @@ import (
 type relayed struct {
 	http *HTTP
 	x    *relay.Exchange
+	// conn is to be sent on; nil when it has been.
 	conn *relay.Conn
 	// grpcStatus is that of an answer's head, for the access log.
 	grpcStatus string
@@ -61,7 +62,9 @@ func (v *relayed) acquire(ctx context.Context, lease *endpoints.Lease) (err erro
 }
 
 func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
-	resp, err := v.x.Send(v.conn, limit)
+	conn := v.conn
+	v.conn = nil
+	resp, err := v.x.Send(conn, limit)
 	if err == nil {
 		if v.http.AccessLog != nil {
 			v.grpcStatus = strings.Clone(resp.Get("Grpc-Status"))
@@ -150,4 +153,10 @@ func (v *relayed) describe(e *entry) {
 	}
 }
 
-func (v *relayed) close() {}
+func (v *relayed) close() {
+	if v.conn != nil {
+		// A defect of ours came between having it and sending on it.
+		v.conn.Release()
+		v.conn = nil
+	}
+}

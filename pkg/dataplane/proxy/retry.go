@@ -50,6 +50,8 @@ type attempts struct {
 	// leases is memory for two, since one ends only when the next one was had; had counts them.
 	leases [2]endpoints.Lease
 	had    int
+	// lease is the one that was had last; nil for none.
+	lease *endpoints.Lease
 }
 
 // send tries endpoints until one answers.
@@ -87,6 +89,7 @@ func (a *attempts) acquire(ctx context.Context) (*endpoints.Lease, error) {
 		switch {
 		case err == nil:
 			a.had++
+			a.lease = lease
 			a.tried = append(a.tried, lease.Key)
 			if a.label != "" {
 				a.Metrics.retried(a.exchange.label, a.label)
