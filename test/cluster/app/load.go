@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -106,7 +107,7 @@ func (c client) run(ctx context.Context) error {
 			talk = nil
 		}
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
-		talk = c.once(limit, talk, fmt.Sprint(n), func() { began = time.Now() })
+		talk = c.once(limit, talk, strconv.Itoa(n), func() { began = time.Now() })
 		cancel()
 	}
 }

@@ -293,7 +293,8 @@ func (c client) stats() report.Stats {
 }
 
 // answeredBy waits until answers have come, since the time given, from each of the
-// backends named to short requests, and from any of them to what is long-lived.
+// backends named to short requests, and from any of them to what is long-lived. A balancer
+// by least requests may spare those that have long-lived ones: they need not answer others.
 func (c client) answeredBy(since time.Time, names ...string) {
 	c.t.Helper()
 	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
@@ -301,19 +302,27 @@ func (c client) answeredBy(since time.Time, names ...string) {
 		if err != nil {
 			return false, err
 		}
+		busy := make(map[string]bool)
+		for kind, k := range s.Kinds {
+			for name, b := range k.Answers {
+				busy[name] = busy[name] || !short(kind) && b.Last.After(since)
+			}
+		}
 		for kind, k := range s.Kinds {
 			all, some := true, false
 			for _, name := range names {
 				late := k.Answers[name].Last.After(since)
-				all, some = all && late, some || late
+				all, some = all && (late || busy[name]), some || late
 			}
-			if short := kind == "http" || kind == "grpc"; short && !all || !some {
+			if short(kind) && !all || !some {
 				return false, fmt.Sprintf("%s: %+v", kind, k)
 			}
 		}
 		return len(s.Kinds) > 0, nil
 	})
 }
+
+func short(kind string) bool { return kind == "http" || kind == "grpc" }
 
 // lossless wants every request answered, and says how many there were.
 func (c client) lossless() report.Stats {
