@@ -163,7 +163,7 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 	still := d.waiting[:0]
 	for i, a := range d.waiting {
 		f := &facts[i]
-		f.Streams, f.Doubts = streams[i], doubts(now, complete, lost)
+		f.Streams, f.Doubts, f.Fates = streams[i], doubts(now, complete, lost), d.fates(streams[i], now)
 		report, change := drain.Decide(*f)
 		if report.Drained && d.changed(a.target, f.Endpoints, recalls[i], now) {
 			f.Doubts = append(f.Doubts, drain.Wait{Reason: drain.Unanswered, Detail: "where it is used changed while the streams were asked"})
@@ -229,6 +229,21 @@ func (d *drains) listed(r drain.Recall) []drain.Wait {
 			w.Reason, w.Detail = drain.LastEndpoint, "it terminates, but the service has no other endpoint (KEP-1669)"
 		}
 		out = append(out, w)
+	}
+	return out
+}
+
+// fates are those of the pods whose proxies have left.
+func (d *drains) fates(streams []drain.Stream, now time.Time) map[mesh.Key]drain.Fate {
+	var out map[mesh.Key]drain.Fate
+	for _, s := range streams {
+		if s.LeftAt.IsZero() || s.Pod.Name == "" {
+			continue
+		}
+		if out == nil {
+			out = make(map[mesh.Key]drain.Fate)
+		}
+		out[s.Pod] = d.places.Fate(s.Pod, now)
 	}
 	return out
 }

@@ -45,6 +45,7 @@ func (s *Server) Explain(ctx context.Context, node mesh.NodeID, cluster, endpoin
 		f.Assignment = b.Value()
 	}
 	if f.Known = known; known {
+		s.tellFate(&told.Node)
 		f.State, f.Deliveries, f.Gone, f.Held = told.Node, told.Deliveries, told.Gone, held(told.Holdings)
 	}
 	return history.Tell(f), nil
