@@ -45,6 +45,16 @@ func (p *Places) Fate(pod mesh.Key, now time.Time) Fate {
 	return Fate{}
 }
 
+// UID gives the UID of a pod that exists; "" for one that does not, or has none.
+func (p *Places) UID(pod mesh.Key) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.pods[pod]; o != nil {
+		return o.UID
+	}
+	return ""
+}
+
 // live takes a pod's form. Guarded by mu.
 func (p *Places) live(o *mesh.Pod, now time.Time) {
 	if !o.Ended {
