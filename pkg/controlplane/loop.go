@@ -179,6 +179,14 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 	return nil
 }
 
+// settle waits, for a bounded time, until the history has what is published already: streams
+// may have sent that before it is written down.
+func (l *loop) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_ = l.ask(ctx, func() {})
+}
+
 // Reconcile implements refresh.Reconciler: live becomes the truth about a service.
 func (l *loop) Reconcile(ctx context.Context, service mesh.Key, live []mesh.Object) (changed bool, err error) {
 	err = l.ask(ctx, func() {
