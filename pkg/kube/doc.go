@@ -55,9 +55,11 @@
 // interval only: API servers send a bookmark before they end one. One that neither
 // speaks nor ends in time is given up, and the kind listed anew (silent; less and less
 // often while that finds nothing). A list that is not answered within the interval is
-// asked for again (no-answer). The grace, the wait for an answer and that for a silent watch grow with
-// what the server's answers took lately (pace): a server or a machine that is slow is no reason to list
-// anything anew, and so loads it no more. All of these are counted, logged, and shown by the audit.
+// asked for again (no-answer). All of these are counted, logged, and shown by the audit.
+//
+// The grace, the wait for an answer and that for a silent watch grow with what the server's
+// answers took lately (pace), up to half an interval, and an interval for the watch: a server or a machine that is slow is no reason to
+// list anything anew, which would load it more.
 //
 // A server that was restored to an older state may have changed on from there,
 // and use versions anew. So what is delivered after a rewind carries its count

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,8 +45,9 @@ func TestPace(t *testing.T) {
 // TestQuietOnASlowMachine: a timer that fires late does not judge before what came meanwhile can have been read.
 func TestQuietOnASlowMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fired := 0
-		q := newQuiet(3*time.Second, time.Second, func() { fired++ })
+		var times atomic.Int64
+		fire := func() { times.Add(1) }
+		q := newQuiet(3*time.Second, time.Second, fire)
 		defer q.stop()
 		if q.over(time.Now().Add(5*time.Second)) || q.due.IsZero() {
 			t.Fatal("it fires two seconds late, and is over at once")
@@ -56,19 +58,19 @@ func TestQuietOnASlowMachine(t *testing.T) {
 			t.Error("over before its time")
 		}
 		time.Sleep(1100 * time.Millisecond) // bubble time
-		if fired != 1 {
+		if fired := times.Load(); fired != 1 {
 			t.Errorf("fired %d times after the patience, want once", fired)
 		}
 		q.heard(time.Second)
 		time.Sleep(2 * time.Second) // bubble time
-		if fired != 1 {
+		if times.Load() != 1 {
 			t.Error("it fires again")
 		}
-		stopped := newQuiet(time.Second, time.Second, func() { fired++ })
+		stopped := newQuiet(time.Second, time.Second, fire)
 		stopped.stop()
 		stopped.heard(time.Second)
 		time.Sleep(2 * time.Second) // bubble time
-		if fired != 1 {
+		if times.Load() != 1 {
 			t.Error("it fires although it was stopped")
 		}
 	})
