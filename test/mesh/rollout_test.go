@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/admin/drains"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
+	"github.com/freshmesh/freshmesh/pkg/history"
 )
 
 // callee is a gRPC server that answers any call with its name: one time, or for
@@ -204,6 +206,15 @@ func TestGoAwayRace(t *testing.T) {
 	}
 }
 
+// holds waits until the proxy has acknowledged what is current, with so many endpoints of echo.
+func holds(t *testing.T, control *meshtest.Control, what string, endpoints int) {
+	t.Helper()
+	meshtest.Until(t, 20*time.Second, what, func() bool {
+		s := story(t, control, "--node", "proxy-1", "--cluster", "echo:8080")
+		return s.Verdict == history.Current && slices.ContainsFunc(s.Holds, func(h history.Hold) bool { return h.Type == "eds" && h.Endpoints == endpoints })
+	})
+}
+
 // TestStreamsOutliveTheDrain: the barrier does not wait for streams that are open on a pod: it says that nothing new
 // comes. They go on until the pod is removed, and from then for the service's drain time.
 func TestStreamsOutliveTheDrain(t *testing.T) {
@@ -243,6 +254,20 @@ func TestStreamsOutliveTheDrain(t *testing.T) {
 		}
 	}
 	goesOn("drained")
+	// What is drained stays so, when the other one terminates too, and when nothing else is left.
+	rollout(t, m, drain, member{pod: "a", address: a.address, terminating: true}, member{pod: "b", address: b.address, terminating: true})
+	holds(t, control, "b terminates", 2)
+	for range 20 {
+		if name, err := call(t.Context(), c); err != nil || name != "b" {
+			t.Fatalf("a call while both terminate: %q, %v", name, err)
+		}
+	}
+	rollout(t, m, drain, member{pod: "a", address: a.address, terminating: true})
+	holds(t, control, "only a is left", 1)
+	if name, err := call(t.Context(), c); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call with nothing but drained pods: %q, %v", name, err)
+	}
+	goesOn("the only one left")
 	if n := a.calls.Load() - before; n > 0 {
 		t.Errorf("%d calls came after the drain", n)
 	}
