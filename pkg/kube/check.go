@@ -136,8 +136,9 @@ func (f *feed) check(ctx context.Context, c *check) {
 }
 
 // compare lists everything live, gives the watch the time to deliver it, and
-// compares. What has not come counts as missing only where the watch has passed it, or stood still: one that brings older
-// changes is behind, as one is whose machine does not get to run, and they have until an interval is over.
+// compares. What has not come counts as missing only where the watch has passed it, or was there and stood still: one that
+// brings older changes is behind, as one is that has just begun, or whose machine does not get to run. They have until an
+// interval is over. While there is no watch, nothing can be said of it.
 func (f *feed) compare(ctx context.Context, c *check) {
 	began := time.Now()
 	f.held.track()
@@ -159,8 +160,14 @@ func (f *feed) compare(ctx context.Context, c *check) {
 			f.health.checked(f.kind, began)
 			return
 		}
-		coming := !d.certain && (late > grace/2 || f.held.mark() != mark)
-		if !coming || time.Since(listed) > f.interval {
+		since, watched := f.health.watchedSince(f.kind)
+		coming := !d.certain && (!watched || since.After(slept) || late > grace/2 || f.held.mark() != mark)
+		switch over := time.Since(listed) > f.interval; {
+		case coming && !over:
+		case !d.certain && !watched:
+			c.wholeAt = time.Time{} // the next check compares again
+			return
+		default:
 			c.goal = ""
 			f.relist(d.reason, fmt.Sprintf("%s is otherwise in a live read at version %s", d.key, version))
 			return

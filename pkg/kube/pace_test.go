@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -91,17 +92,22 @@ func TestLateIsNotDeaf(t *testing.T) {
 		// passed: the watch goes on behind the change without it.
 		passed bool
 		deaf   bool
+		// begins is when the watch begins, counted from the list; 0 for one that is there.
+		begins time.Duration
 		// within is when the check is over, counted from the list.
 		within time.Duration
 	}{
-		{"it arrives at once", time.Millisecond, 100 * time.Millisecond, false, false, false, 500 * time.Millisecond},
-		{"it never does", time.Millisecond, 0, false, false, true, 500 * time.Millisecond},
-		{"a slow server, and it arrives late", 300 * time.Millisecond, 1500 * time.Millisecond, false, false, false, 1700 * time.Millisecond},
-		{"a slow server, and it never does", 300 * time.Millisecond, 0, false, false, true, 1700 * time.Millisecond},
-		{"a busy watch, and it arrives late", time.Millisecond, 3 * time.Second, true, false, false, 3500 * time.Millisecond},
-		{"a watch that never arrives there", time.Millisecond, 0, true, false, true, 7 * time.Second},
-		{"a watch that has passed it", time.Millisecond, 0, false, true, true, 500 * time.Millisecond},
-		{"a busy watch that passes it", time.Millisecond, 0, true, true, true, 900 * time.Millisecond},
+		{"it arrives at once", time.Millisecond, 100 * time.Millisecond, false, false, false, 0, 500 * time.Millisecond},
+		{"it never does", time.Millisecond, 0, false, false, true, 0, 500 * time.Millisecond},
+		{"a slow server, and it arrives late", 300 * time.Millisecond, 1500 * time.Millisecond, false, false, false, 0, 1700 * time.Millisecond},
+		{"a slow server, and it never does", 300 * time.Millisecond, 0, false, false, true, 0, 1700 * time.Millisecond},
+		{"a busy watch, and it arrives late", time.Millisecond, 3 * time.Second, true, false, false, 0, 3500 * time.Millisecond},
+		{"a watch that never arrives there", time.Millisecond, 0, true, false, true, 0, 7 * time.Second},
+		{"a watch that has passed it", time.Millisecond, 0, false, true, true, 0, 500 * time.Millisecond},
+		{"no watch, until it arrives", time.Millisecond, 2 * time.Second, false, false, false, 1900 * time.Millisecond, 2500 * time.Millisecond},
+		{"no watch at all", time.Millisecond, 0, false, false, false, time.Hour, 7 * time.Second},
+		{"a watch that has just begun, and stands still", time.Millisecond, 0, false, false, true, 300 * time.Millisecond, 1300 * time.Millisecond},
+		{"a busy watch that passes it", time.Millisecond, 0, true, true, true, 0, 900 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,6 +121,9 @@ func TestLateIsNotDeaf(t *testing.T) {
 					return &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "1000"}, Items: []corev1.Service{{
 						ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: types.UID(now.uid), ResourceVersion: now.version},
 					}}}, nil
+				}
+				if test.begins > 0 {
+					f.health.requestFailed(f.kind, errors.New("no"), true, time.Now())
 				}
 				_, cancel := f.restarts.begin(t.Context())
 				defer cancel()
@@ -131,6 +140,10 @@ func TestLateIsNotDeaf(t *testing.T) {
 						break
 					}
 					since := time.Since(listed)
+					if test.begins > 0 && since >= test.begins {
+						f.health.watching(f.kind)
+						test.begins = 0
+					}
 					switch {
 					case arrived:
 					case test.arrives > 0 && since >= test.arrives:

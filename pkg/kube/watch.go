@@ -37,7 +37,8 @@ func (f *feed) watchRequest(ctx context.Context, o metav1.ListOptions) (watch.In
 		return nil, f.watchFailed(ctx, err, f.streaming, began)
 	}
 	f.watchBegan = began
-	f.heard()
+	f.health.watching(f.kind)
+	f.awaitMore()
 	return w, nil
 }
 
