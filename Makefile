@@ -113,11 +113,9 @@ mutants: ## put deliberate defects into the code, one by one: the tests must fin
 	$(GO) run ./test/mutants
 
 bench: ## measure against the peers named in docs/performance.md, then the packages' own benchmarks (COUNT runs)
-	$(GO) run ./test/bench/controlplane
-	$(GO) run ./test/bench/dataplane
-	$(GO) run ./test/bench/dataplane --workload grpc
-	$(GO) run ./test/bench/dataplane --workload http2
 	@mkdir -p bin
+	$(GO) run ./test/bench/controlplane
+	$(GO) run ./test/bench/dataplane --json bin/bench-dataplane.json
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) $(PACKAGES) | tee bin/bench.txt
 	$(TOOL) benchstat bin/bench.txt
 

@@ -45,21 +45,27 @@ func (p Program) Install(ctx context.Context) (string, error) {
 	if err == nil {
 		return path, nil
 	}
+	if err := InstallPackage(ctx, p.Package); err != nil {
+		return "", fmt.Errorf("%s is missing: %w", p.Name, err)
+	}
+	return exec.LookPath(p.Name)
+}
+
+// InstallPackage installs a Debian package where we are root.
+func InstallPackage(ctx context.Context, name string) error {
 	if os.Getuid() != 0 {
-		return "", fmt.Errorf("%s is missing: install the package %s", p.Name, p.Package)
+		return fmt.Errorf("install the package %s", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
 	// The list of packages may be old, or not there at all.
-	if err := apt(ctx, "install", "--no-install-recommends", p.Package); err != nil {
-		if err := apt(ctx, "update"); err != nil {
-			return "", err
-		}
-		if err := apt(ctx, "install", "--no-install-recommends", p.Package); err != nil {
-			return "", err
-		}
+	if err := apt(ctx, "install", "--no-install-recommends", name); err == nil {
+		return nil
 	}
-	return exec.LookPath(p.Name)
+	if err := apt(ctx, "update"); err != nil {
+		return err
+	}
+	return apt(ctx, "install", "--no-install-recommends", name)
 }
 
 func apt(ctx context.Context, args ...string) error {

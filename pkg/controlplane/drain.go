@@ -134,20 +134,71 @@ func (d *drains) giveUp() {
 
 // round looks once, answers those who are done, and gives when to look again
 // even if nothing happens.
+//
+// What is found drained has to stay so: the loop is told to keep it drained, and
+// then the streams are asked again, since one may have come meanwhile that was told otherwise.
 func (d *drains) round(ctx context.Context) (next time.Time) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(a *drainAsk) bool { return isClosed(a.done) })
 	if len(d.waiting) == 0 {
 		return time.Time{}
 	}
+	began := time.Now()
+	looks := d.look(ctx)
+	kept := d.keep(ctx, looks)
+	if len(kept) > 0 {
+		looks = d.look(ctx)
+	}
+	d.readings.Turn()
+	d.last = time.Now()
+	d.between = min(max(betweenRounds, idleShare*d.last.Sub(began)), maxBetween)
+
+	still := d.waiting[:0]
+	for i, a := range d.waiting {
+		l := &looks[i]
+		if before, ok := kept[i]; l.report.Drained && (!ok || !slices.Equal(l.recall.Uses, before.Uses)) {
+			l.changed(d.last)
+		}
+		if l.report.Drained || !l.at.Before(a.deadline) {
+			a.answer <- l.report
+			continue
+		}
+		still = append(still, a)
+		next = soonest(next, a.deadline, l.next)
+	}
+	clear(d.waiting[len(still):])
+	d.waiting = still
+	return next
+}
+
+// drainLook is what one look at one drain came to.
+type drainLook struct {
+	at     time.Time
+	facts  drain.Facts
+	recall drain.Recall
+	report drain.Report
+	// next is when the mere passing of time may change the report; zero for never.
+	next time.Time
+}
+
+// changed takes back that it is drained, until another look.
+func (l *drainLook) changed(now time.Time) {
+	l.facts.Doubts = append(l.facts.Doubts, drain.Wait{Reason: drain.Unanswered, Detail: "where it is used changed while the streams were asked"})
+	l.report, _ = drain.Decide(l.facts)
+	l.next = now
+}
+
+// look asks every stream about all drains that it may decide.
+func (d *drains) look(ctx context.Context) []drainLook {
 	now := time.Now()
-	facts, recalls := make([]drain.Facts, len(d.waiting)), make([]drain.Recall, len(d.waiting))
+	looks, recalls := make([]drainLook, len(d.waiting)), make([]drain.Recall, len(d.waiting))
 	needed := false
 	for i, a := range d.waiting {
-		var recall drain.Recall
-		facts[i], recall = d.facts(a.target, now)
+		l := &looks[i]
+		l.at = now
+		l.facts, l.recall = d.facts(a.target, now)
 		// What cannot be over yet need not be known in full before the time is up.
-		if sofar, _ := drain.Decide(facts[i]); sofar.Drained || !now.Before(a.deadline) {
-			recalls[i], needed = recall, true
+		if sofar, _ := drain.Decide(l.facts); sofar.Drained || !now.Before(a.deadline) {
+			recalls[i], needed = l.recall, true
 		}
 	}
 	streams, complete, lost := make([][]drain.Stream, len(recalls)), true, time.Time{}
@@ -156,33 +207,39 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 		defer cancel()
 		streams, complete, lost = d.server.xds.Drains(ctx, recalls, d.readings)
 	}
-	d.readings.Turn()
-	d.last = time.Now()
-	d.between = min(max(betweenRounds, idleShare*d.last.Sub(now)), maxBetween)
-
-	still := d.waiting[:0]
 	for i, a := range d.waiting {
-		f := &facts[i]
-		f.Streams, f.Doubts = streams[i], doubts(now, complete, lost)
-		report, change := drain.Decide(*f)
-		if report.Drained && d.changed(a.target, f.Endpoints, recalls[i], now) {
-			f.Doubts = append(f.Doubts, drain.Wait{Reason: drain.Unanswered, Detail: "where it is used changed while the streams were asked"})
-			report, _ = drain.Decide(*f)
-			change = d.last
+		l := &looks[i]
+		l.facts.Streams, l.facts.Doubts, l.facts.Fates = streams[i], doubts(now, complete, lost), d.fates(streams[i], now)
+		l.report, l.next = drain.Decide(l.facts)
+		if l.report.Drained && d.changed(a.target, l.facts.Endpoints, l.recall, now) {
+			l.changed(now)
 		}
-		if report.Drained || !now.Before(a.deadline) {
-			a.answer <- report
-			continue
-		}
-		still = append(still, a)
-		next = soonest(next, a.deadline, change)
 		if !complete {
-			next = soonest(next, d.last.Add(askTimeout))
+			l.next = soonest(l.next, now.Add(askTimeout))
 		}
 	}
-	clear(d.waiting[len(still):])
-	d.waiting = still
-	return next
+	return looks
+}
+
+// keep has what was found drained stay so, unless it was listed anew meanwhile:
+// place in waiting → what was known of its uses then.
+func (d *drains) keep(ctx context.Context, looks []drainLook) map[int]drain.Recall {
+	kept := make(map[int]drain.Recall)
+	if !slices.ContainsFunc(looks, func(l drainLook) bool { return l.report.Drained }) {
+		return kept
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	// What the loop does not take in time waits for the next round.
+	_ = d.server.loop.ask(ctx, func() {
+		for i, a := range d.waiting {
+			if l := &looks[i]; l.report.Drained && !d.changed(a.target, l.facts.Endpoints, l.recall, l.at) {
+				d.server.loop.keepDrained(a.target, l.facts.Endpoints)
+				kept[i] = l.recall
+			}
+		}
+	})
+	return kept
 }
 
 // changed tells whether what the streams were asked about is no longer all that
@@ -229,6 +286,21 @@ func (d *drains) listed(r drain.Recall) []drain.Wait {
 			w.Reason, w.Detail = drain.LastEndpoint, "it terminates, but the service has no other endpoint (KEP-1669)"
 		}
 		out = append(out, w)
+	}
+	return out
+}
+
+// fates are those of the pods whose proxies have left.
+func (d *drains) fates(streams []drain.Stream, now time.Time) map[mesh.Key]drain.Fate {
+	var out map[mesh.Key]drain.Fate
+	for _, s := range streams {
+		if s.LeftAt.IsZero() || s.Pod.Name == "" {
+			continue
+		}
+		if out == nil {
+			out = make(map[mesh.Key]drain.Fate)
+		}
+		out[s.Pod] = d.places.Fate(s.Pod, now)
 	}
 	return out
 }

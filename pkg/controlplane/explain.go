@@ -31,6 +31,7 @@ func (s *Server) Explain(ctx context.Context, node mesh.NodeID, cluster, endpoin
 	if err != nil {
 		return history.Story{}, fmt.Errorf("ask the streams: %w", err)
 	}
+	s.loop.settle(ctx)
 	view := s.store.View(mesh.View{})
 	if names == nil { // no stream was asked
 		f.Cluster, f.Candidates = s.resolve(view, cluster)
@@ -45,6 +46,7 @@ func (s *Server) Explain(ctx context.Context, node mesh.NodeID, cluster, endpoin
 		f.Assignment = b.Value()
 	}
 	if f.Known = known; known {
+		s.tellFate(&told.Node)
 		f.State, f.Deliveries, f.Gone, f.Held = told.Node, told.Deliveries, told.Gone, held(told.Holdings)
 	}
 	return history.Tell(f), nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
+	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/snapshot"
 	"github.com/freshmesh/freshmesh/pkg/xds"
@@ -19,9 +20,32 @@ func (s *Server) Audit(ctx context.Context, node mesh.NodeID) (ack.Audit, error)
 	if err != nil {
 		return ack.Audit{}, fmt.Errorf("ask the streams: %w", err)
 	}
+	for i := range nodes {
+		s.tellFate(&nodes[i])
+	}
 	server := s.Status().ServerStatus
 	server.AckTimeoutSeconds, server.Digests = s.cfg.Policy.AckTimeout.Seconds(), s.digests()
 	return ack.Audit{Server: server, Time: time.Now(), Summary: ack.Summarize(nodes), Nodes: nodes}, nil
+}
+
+// tellFate adds to a node without a stream what Kubernetes says of its pod.
+func (s *Server) tellFate(n *ack.Node) {
+	if n.State != ack.Disconnected || n.Pod.Name == "" {
+		return
+	}
+	fate, pod := s.drains.places.Fate(n.Pod, time.Now()), "pod "+n.Pod.Namespace+"/"+n.Pod.Name
+	switch fate.State {
+	case drain.Deleted:
+		n.Reason += "; " + pod + " deleted at " + fate.At.Format(time.TimeOnly)
+	case drain.Ended:
+		n.Reason += "; " + pod + " ended at " + fate.At.Format(time.TimeOnly)
+	case drain.Runs:
+		n.Reason += "; " + pod + " still runs"
+	case drain.FateUnknown:
+	}
+	if fate.Gone() {
+		n.PodGoneAt = &fate.At
+	}
 }
 
 // Status implements admin.Statuser.

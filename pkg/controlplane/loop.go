@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -116,6 +117,27 @@ func (l *loop) publish(u mesh.Update, at time.Time) bool {
 	return published
 }
 
+// keepDrained has the translator keep a target drained, and publishes what changes by that: the forms of views
+// in which it was the only endpoint. Called in the loop.
+func (l *loop) keepDrained(target drain.Target, endpoints []drain.Endpoint) {
+	now := time.Now()
+	d := translate.Drained{}
+	cause := mesh.Cause{ChangedAt: now, ChangedBy: mesh.ByReceipt, ReceivedAt: now}
+	if target.Pod != "" {
+		d.Pod = mesh.Key{Kind: mesh.KindPod, Namespace: target.Namespace, Name: target.Pod}
+		d.UID, cause.Object = l.places.UID(d.Pod), d.Pod
+	}
+	for _, e := range endpoints {
+		d.Endpoints = append(d.Endpoints, netip.AddrPortFrom(e.Address, e.Port))
+	}
+	if l.publish(l.merger.generated(l.translator.Drained(d, cause)), now) {
+		select {
+		case l.published <- struct{}{}:
+		default: // whoever waits looks at everything anyway
+		}
+	}
+}
+
 // notePlaces passes on where pods are, and wakes those who wait for that.
 func (l *loop) notePlaces(changes []translate.Change, now time.Time) {
 	for _, c := range changes {
@@ -155,6 +177,14 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 	}
 	<-done
 	return nil
+}
+
+// settle waits, for a bounded time, until the history has what is published already: streams
+// may have sent that before it is written down.
+func (l *loop) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_ = l.ask(ctx, func() {})
 }
 
 // Reconcile implements refresh.Reconciler: live becomes the truth about a service.

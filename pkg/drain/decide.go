@@ -29,7 +29,7 @@ const (
 	Stale Reason = "stale"
 	// Rejected: it refused what takes the endpoint away, and has what it had.
 	Rejected Reason = "rejected"
-	// Disconnected: its stream ended less than Grace ago, before it acknowledged.
+	// Disconnected: its stream ended less than Grace ago, before it acknowledged, and its pod may still run.
 	Disconnected Reason = "disconnected"
 	// Starting: the server cannot know its nodes yet.
 	Starting Reason = "starting"
@@ -70,6 +70,10 @@ type Stream struct {
 	ConnectedAt time.Time
 	// LeftAt is zero while the stream is open.
 	LeftAt time.Time
+	// Pod is the pod that the node says it runs in; the zero Key where it does not say. HeardAt is when
+	// its client last acknowledged something, or opened it.
+	Pod     mesh.Key
+	HeardAt time.Time
 	// Claims are why its node may use the endpoint; Clear are the resources that it subscribes to without a claim.
 	Claims []Claim
 	Clear  []mesh.ResourceName
@@ -107,6 +111,8 @@ type Facts struct {
 	// Listed are the uses in the newest configuration.
 	Listed  []Wait
 	Streams []Stream
+	// Fates are those of the pods of streams that ended; what is not there is not known.
+	Fates map[mesh.Key]Fate
 	// Doubts are about the server as a whole.
 	Doubts []Wait
 }
@@ -158,7 +164,7 @@ func Decide(f Facts) (r Report, next time.Time) {
 		later(s.LeftAt.Add(Grace))
 		for _, c := range s.Claims {
 			w := c.wait(s.Node)
-			w.Reason, w.Since, w.Detail = Disconnected, s.LeftAt, "left before it acknowledged"
+			w.Reason, w.Since, w.Detail = Disconnected, s.LeftAt, "left before it acknowledged"+f.mayRun(s)
 			waits = append(waits, w)
 		}
 	}
@@ -175,7 +181,30 @@ func (c Claim) wait(node mesh.NodeID) Wait {
 	return Wait{Reason: c.Reason, Node: node, Cluster: c.Resource.Name, Endpoint: c.Endpoint, Since: c.Since, Detail: c.Detail}
 }
 
-// abandoned gives the streams that ended lately with claims, and that no newer
+// gone tells whether the proxy that had a stream runs no more: Kubernetes says so of
+// its pod, and it was not heard of since.
+func (f *Facts) gone(s Stream) bool {
+	fate := f.Fates[s.Pod]
+	return s.Pod.Name != "" && fate.Gone() && !s.HeardAt.After(fate.At)
+}
+
+// mayRun says why a proxy without a stream still counts; "" where it names no pod.
+func (f *Facts) mayRun(s Stream) string {
+	if s.Pod.Name == "" {
+		return ""
+	}
+	pod := "pod " + s.Pod.Namespace + "/" + s.Pod.Name
+	switch f.Fates[s.Pod].State {
+	case Runs:
+		return "; its " + pod + " still runs"
+	case Ended, Deleted:
+		return "; it answered after its " + pod + " was said to be gone"
+	case FateUnknown:
+	}
+	return "; nothing tells that its " + pod + " is gone"
+}
+
+// abandoned gives the streams that ended lately with claims, whose proxy may still run, and that no newer
 // stream of the same node makes up for. A newer one is one opened since the
 // other ended, and it makes up for one: a client may have several (gRPC has one
 // for each channel), and each has what it has.
@@ -186,7 +215,7 @@ func abandoned(f Facts) []Stream {
 		switch {
 		case s.LeftAt.IsZero() && len(s.Claims) == 0:
 			successors[s.Node] = append(successors[s.Node], s)
-		case !s.LeftAt.IsZero() && len(s.Claims) > 0 && f.Now.Sub(s.LeftAt) < Grace:
+		case !s.LeftAt.IsZero() && len(s.Claims) > 0 && f.Now.Sub(s.LeftAt) < Grace && !f.gone(s):
 			left = append(left, s)
 		}
 	}

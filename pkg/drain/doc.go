@@ -5,7 +5,7 @@
 //
 //	History   which clusters hold an endpoint, or held it, and since which
 //	          generation no form of them does
-//	Places    which endpoints a pod has or had, by its EndpointSlices
+//	Places    which endpoints a pod has or had, by its EndpointSlices, and how it ended
 //	List      which endpoints one form of a resource names; Readings keeps that,
 //	          so that each form is read once
 //	Decide    from those and from what each stream may hold: drained, or who
@@ -18,7 +18,8 @@
 //
 //	the newest form lists it HEALTHY                    listed, last_endpoint
 //	a stream holds, or may hold, a form that did        pending, stale, rejected
-//	so does one that ended less than 30 s ago           disconnected
+//	so does one that ended less than 30 s ago           disconnected; but not where Kubernetes
+//	                                                    says that its pod ended, too
 //	a stream may hold what is older than the History    pending, stale, rejected
 //	the server cannot know its nodes yet                starting, not_synced
 //	the pod, or a stream, is not known                  pod_unknown, unanswered

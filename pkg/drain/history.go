@@ -56,14 +56,19 @@ func NewHistory(start time.Time, limit int) *History {
 
 // Note takes an update that is about to be published as generation g. Only the
 // goroutine that publishes may call it. A form that cannot be read lists what the form before did.
+// Endpoints inside a cluster that was not read from a file are of somebody who dials a pod by its own
+// address (docs/design/0006), whatever is said of it: no configuration could end that.
 func (h *History) Note(u mesh.Update, g mesh.Generation, at time.Time) {
 	for _, r := range u.Put {
 		if !slices.Contains(Types[:], r.Type) {
 			continue
 		}
-		listing, err := List(r.Type, r.Body)
-		if err != nil {
-			continue
+		var listing Listing
+		if r.Type != mesh.TypeCluster || r.Static {
+			var err error
+			if listing, err = List(r.Type, r.Body); err != nil {
+				continue
+			}
 		}
 		h.set(mesh.ResourceName{Type: r.Type, Name: r.Name}, usable(listing, r.ShapedBy != 0), g, at)
 	}

@@ -16,7 +16,7 @@ const (
 	maxGone = 10_000
 )
 
-// Places knows where pods are: what the slices say, and the pods themselves.
+// Places knows where pods are, what the slices say and the pods themselves, and which have ended.
 type Places struct {
 	mu     sync.Mutex // guards what follows
 	slices map[mesh.Key]*mesh.EndpointSlice
@@ -30,6 +30,9 @@ type Places struct {
 	// gone: pod → what its slices last said. goneOrder is oldest first.
 	gone      map[mesh.Key]gonePod
 	goneOrder []mesh.Key
+	// fates: pod → how and when it ended; none of those that run. fateOrder is oldest first, and has some that hold no more.
+	fates     map[mesh.Key]Fate
+	fateOrder []fateOf
 }
 
 type set map[mesh.Key]struct{}
@@ -44,7 +47,7 @@ func NewPlaces() *Places {
 	return &Places{
 		slices: make(map[mesh.Key]*mesh.EndpointSlice), pods: make(map[mesh.Key]*mesh.Pod), services: make(map[mesh.Key]*mesh.Service),
 		byPod: make(map[mesh.Key]set), byAddress: make(map[netip.Addr]set), byIP: make(map[netip.Addr]set),
-		gone: make(map[mesh.Key]gonePod),
+		gone: make(map[mesh.Key]gonePod), fates: make(map[mesh.Key]Fate),
 	}
 }
 
@@ -60,6 +63,7 @@ func (p *Places) Put(o mesh.Object, now time.Time) {
 	case *mesh.Pod:
 		p.detachPod(o.Key)
 		p.pods[o.Key] = o
+		p.live(o, now)
 		for _, ip := range o.IPs {
 			add(p.byIP, ip, o.Key)
 		}
@@ -81,6 +85,7 @@ func (p *Places) Delete(m mesh.Meta, now time.Time) {
 	case mesh.KindPod:
 		if o := p.pods[m.Key]; o != nil && !other(&o.Meta) {
 			p.detachPod(m.Key)
+			p.dead(o, m, now)
 		}
 	case mesh.KindService:
 		if o := p.services[m.Key]; o != nil && !other(&o.Meta) {

@@ -82,6 +82,8 @@ type NodeState struct {
 	ConnectedAt    time.Time  `json:"connectedAt"`
 	ConfirmedAt    *time.Time `json:"confirmedAt,omitempty"`
 	DisconnectedAt *time.Time `json:"disconnectedAt,omitempty"`
+	// PodGoneAt is when the server heard that the node's pod ended, or was deleted; Reason says which.
+	PodGoneAt *time.Time `json:"podGoneAt,omitempty"`
 }
 
 // Presence is an endpoint in a form of an assignment: its health in EDS's words,

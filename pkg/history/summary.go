@@ -48,6 +48,9 @@ func (s *Story) gone() string {
 	if at := s.State.DisconnectedAt; at != nil {
 		text += " since " + Stamp(*at)
 	}
+	if at := s.State.PodGoneAt; at != nil && s.State.Streams == 0 {
+		return text + ", and its pod is gone since " + Stamp(*at) + ", as Kubernetes has it: what it held counts no more."
+	}
 	return text + ": what it holds now is not known."
 }
 

@@ -25,7 +25,7 @@ func Tell(f Facts) Story {
 		n := f.State
 		s.State = &NodeState{
 			Client: n.Client, Address: n.Address, State: n.State, Reason: n.Reason, Active: n.Active, Streams: n.Streams,
-			Resets: n.Resets, ConnectedAt: n.ConnectedAt, ConfirmedAt: n.ConfirmedAt, DisconnectedAt: n.DisconnectedAt,
+			Resets: n.Resets, ConnectedAt: n.ConnectedAt, ConfirmedAt: n.ConfirmedAt, DisconnectedAt: n.DisconnectedAt, PodGoneAt: n.PodGoneAt,
 		}
 	}
 	if f.Endpoint != "" && len(f.Candidates) == 0 {

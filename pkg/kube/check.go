@@ -20,11 +20,11 @@ type times struct {
 	// interval is within how long a fault is found.
 	interval time.Duration
 	// probe is how long the server may be silent before it is asked something,
-	// and how long it has to answer.
+	// and how long it has to answer, unless it is slow (pace).
 	probe time.Duration
 	// step is between two checks of a kind.
 	step time.Duration
-	// grace is how long a change may be on its way.
+	// grace is how long a change may be on its way, from a server that answers at once (pace).
 	grace time.Duration
 	// watch is how long a watch is asked to last; at its end stands a bookmark.
 	watch time.Duration
@@ -136,26 +136,42 @@ func (f *feed) check(ctx context.Context, c *check) {
 }
 
 // compare lists everything live, gives the watch the time to deliver it, and
-// compares.
+// compares. What has not come counts as missing only where the watch has passed it, or was there and stood still: one that
+// brings older changes is behind, as one is that has just begun, or whose machine does not get to run. They have until an
+// interval is over. While there is no watch, nothing can be said of it.
 func (f *feed) compare(ctx context.Context, c *check) {
 	began := time.Now()
 	f.held.track()
+	defer f.held.untrack()
 	live, version, err := f.liveForms(ctx)
 	if err != nil {
 		c.wholeAt = time.Time{}
 		f.checkFailed(ctx, err, began)
 		return
 	}
-	if sleep(ctx, f.grace) != nil {
-		return
-	}
-	reason, key := f.held.differs(live, version)
-	switch reason {
-	case "":
-		f.health.checked(f.kind, began)
-	case rewound, deaf, silent, noAnswer:
-		c.goal = ""
-		f.relist(reason, fmt.Sprintf("%s is otherwise in a live read at version %s", key, version))
+	for listed := time.Now(); ; {
+		mark, grace, slept := f.held.mark(), f.pace.grace(f.grace, f.interval), time.Now()
+		if sleep(ctx, grace) != nil {
+			return
+		}
+		late := time.Since(slept) - grace
+		d := f.held.differs(live, version)
+		if d.reason == "" {
+			f.health.checked(f.kind, began)
+			return
+		}
+		since, watched := f.health.watchedSince(f.kind)
+		coming := !d.certain && (!watched || since.After(slept) || late > grace/2 || f.held.mark() != mark)
+		switch over := time.Since(listed) > f.interval; {
+		case coming && !over:
+		case !d.certain && !watched:
+			c.wholeAt = time.Time{} // the next check compares again
+			return
+		default:
+			c.goal = ""
+			f.relist(d.reason, fmt.Sprintf("%s is otherwise in a live read at version %s", d.key, version))
+			return
+		}
 	}
 }
 
@@ -197,9 +213,13 @@ type listObject interface {
 // liveList asks for a list that is answered from the server's store: no
 // resource version is given (Kubernetes API, "Resource versions").
 func (f *feed) liveList(ctx context.Context, o metav1.ListOptions) (listObject, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.probe)
+	limit, began := f.pace.limit(f.probe, f.interval), time.Now()
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	list, err := f.list(ctx, f.client, o)
+	list, err := f.list(limited, f.client, o)
+	if ctx.Err() == nil && (err == nil || unanswered(err)) {
+		f.pace.answered(time.Since(began))
+	}
 	if err != nil {
 		return nil, err
 	}

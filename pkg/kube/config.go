@@ -45,7 +45,8 @@ type Config struct {
 	Context string
 	// CheckInterval is within how long a watch that stopped delivering, a
 	// listing that is not answered, and a server that went back to an older
-	// state are found; 0 means 30 s. A server that is silent for a sixth of it
+	// state are found; 0 means 30 s. A server whose answers take longer than a sixtieth of it is given more
+	// time: then it may be two intervals. A server that is silent for a sixth of it
 	// is asked something. Watches are asked to last a third of it, in whole
 	// seconds, at least 2, so 6 s is the least that keeps its word.
 	CheckInterval time.Duration
@@ -70,6 +71,8 @@ func New(c Config) (*Source, error) {
 	r.ContentType = "application/vnd.kubernetes.protobuf"
 	r.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	r.WarningHandler = rest.NoWarnings{}
+	limits := newLimits(c.Registerer)
+	r.Wrap(limits.wrap)
 	client, err := kubernetes.NewForConfig(r)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", flat(err))
@@ -87,6 +90,7 @@ func NewForClient(client kubernetes.Interface, server string, c Config) *Source 
 		server:          server,
 		log:             c.Logger,
 		times:           timesOf(cmp.Or(c.CheckInterval, defaultCheckInterval)),
+		pace:            &pace{},
 		dropConnections: func() {},
 	}
 	if s.log == nil {
@@ -98,7 +102,7 @@ func NewForClient(client kubernetes.Interface, server string, c Config) *Source 
 	for _, r := range resources {
 		s.feeds[r.kind] = &feed{
 			resource: r, client: client, health: s.health, times: s.times, log: s.log, relists: relists,
-			held: s.health.kinds[r.kind].held, faulty: make(map[mesh.Key]bool),
+			held: s.health.kinds[r.kind].held, pace: s.pace, faulty: make(map[mesh.Key]bool),
 		}
 	}
 	return s

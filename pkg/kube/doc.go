@@ -29,6 +29,9 @@
 //	not connected ── the server answers, and both required kinds succeed ──▶ connected
 //	connected ── no answer, 401, 5xx, or a required kind fails ──▶ not connected
 //
+// A server that answers 429 is there, and limits our requests: that is the reason then, with what it asks to
+// wait, and nothing is sent for so long (at most a minute at a time; counted). Watches that are open go on.
+//
 // # How it knows that a watch delivers
 //
 // A watch that lost its way looks like one of a quiet resource, so each kind is
@@ -42,7 +45,10 @@
 //	    everything is listed live, page by page, the watch gets a grace,
 //	    and names, UIDs and versions are compared
 //	        equal ───────────────────────────────────▶ proven
-//	        a change from before the listing is missing ──▶ deaf: listed anew
+//	        a change from before the listing is missing,
+//	          and the watch has passed it, or stood still ──▶ deaf: listed anew
+//	          and the watch brings older ones, or this machine does not
+//	          get to run ────────────────────────────▶ it gets another grace, within an interval
 //	        an object is older than what was delivered ──▶ rewound: listed anew
 //
 // So that a quiet kind is proven too, watches are asked to last a third of the
@@ -50,6 +56,10 @@
 // speaks nor ends in time is given up, and the kind listed anew (silent; less and less
 // often while that finds nothing). A list that is not answered within the interval is
 // asked for again (no-answer). All of these are counted, logged, and shown by the audit.
+//
+// The grace, the wait for an answer and that for a silent watch grow with what the server's
+// answers took lately (pace), up to half an interval, and an interval for the watch: a server or a machine that is slow is no reason to
+// list anything anew, which would load it more.
 //
 // A server that was restored to an older state may have changed on from there,
 // and use versions anew. So what is delivered after a rewind carries its count

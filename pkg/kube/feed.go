@@ -39,8 +39,9 @@ type feed struct {
 	log     hclog.Logger
 	relists *prometheus.CounterVec
 
-	// held and restarts are shared with keepChecking, and guard themselves
+	// held, restarts and pace are shared with keepChecking and others, and guard themselves
 	held     *held
+	pace     *pace
 	restarts restarts
 
 	// owned by the Reflector's goroutine
@@ -48,7 +49,7 @@ type feed struct {
 	faulty map[mesh.Key]bool
 	// endWatch stops the watch in use; quiet does something when nothing is heard for long.
 	endWatch context.CancelFunc
-	quiet    *time.Timer
+	quiet    *quiet
 	// patience is how long quiet waits; streaming tells that the watch began with a listing.
 	patience  time.Duration
 	streaming bool

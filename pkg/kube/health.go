@@ -36,8 +36,9 @@ type kindHealth struct {
 	resource
 	// listed is true once a full listing has been delivered.
 	listed bool
-	// list and watch say why the last request of that sort failed; "" when it did not.
+	// list and watch say why the last request of that sort failed; "" when it did not. watchedAt is when the last watch began.
 	list, watch string
+	watchedAt   time.Time
 	// refused is true while the server answers that this kind is not for us.
 	refused   bool
 	refusedAt time.Time
@@ -106,6 +107,15 @@ func (h *health) heard(kind mesh.Kind) {
 	h.change(func(now time.Time) {
 		k := h.kinds[kind]
 		k.watch = ""
+		h.accept(k, now)
+	})
+}
+
+// watching notes that a watch began.
+func (h *health) watching(kind mesh.Kind) {
+	h.change(func(now time.Time) {
+		k := h.kinds[kind]
+		k.watch, k.watchedAt = "", now
 		h.accept(k, now)
 	})
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -19,7 +20,7 @@ type held struct {
 	watermark string
 	// rewinds counts how often the server went back to an older state.
 	rewinds uint64
-	// removed has what was deleted since track was called; nil when nobody asked.
+	// removed has what was deleted since track was called; nil when nobody wants to know.
 	removed map[mesh.Key]bool
 }
 
@@ -93,7 +94,7 @@ type listing struct {
 
 // begin takes a full listing in, and moves the watermark to its version, which
 // may be an older one; wentBack tells that the server is known to have gone
-// back. The objects themselves are put and removed by the caller.
+// back. Who compares meanwhile finds all of it; the caller puts and removes the objects next.
 func (h *held) begin(listed map[mesh.Key]form, version string, wentBack bool) listing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,43 +113,75 @@ func (h *held) begin(listed map[mesh.Key]form, version string, wentBack bool) li
 	if l.rewound {
 		h.rewinds++
 	}
+	h.objects = maps.Clone(listed)
+	for key := range l.gone {
+		if h.removed != nil {
+			h.removed[key] = true
+		}
+	}
 	h.watermark = version
 	return l
 }
 
-// track notes deletions from now on, until differs.
+// track notes deletions from now on.
 func (h *held) track() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.removed = make(map[mesh.Key]bool)
 }
 
-// differs compares what is held with a full live listing of the given version
-// that was made since track, and had time to arrive: it gives why they cannot
-// both be right, and one object that shows it. What changed after the listing
-// is no difference.
-func (h *held) differs(live map[mesh.Key]form, version string) (relistReason, mesh.Key) {
+// untrack ends that.
+func (h *held) untrack() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	removed := h.removed
 	h.removed = nil
+}
+
+// difference is why what is held and a live listing cannot both be right, and one
+// object that shows it. certain tells that time makes it no better: the watch has passed that change, or the server went back.
+type difference struct {
+	reason  relistReason // "" for none
+	key     mesh.Key
+	certain bool
+}
+
+// differs compares what is held with a full live listing of the given version
+// that was made since track. What changed after the listing is no difference.
+// Of several, a certain one is given.
+func (h *held) differs(live map[mesh.Key]form, version string) difference {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var found difference
+	note := func(d difference) {
+		if found.reason == "" || d.certain {
+			found = d
+		}
+	}
 	later := func(f form) bool { return before(version, f.version) }
 	for key, now := range live {
 		old, known := h.objects[key]
 		switch {
-		case !known && removed[key], known && (old == now || later(old)):
+		case !known && h.removed[key], known && (old == now || later(old)):
 		case known && old.uid == now.uid && before(now.version, old.version):
-			return rewound, key
+			note(difference{rewound, key, true})
 		default:
-			return deaf, key
+			note(difference{deaf, key, h.passed(now.version)})
+		}
+		if found.certain {
+			return found
 		}
 	}
 	for key, old := range h.objects {
 		if _, ok := live[key]; !ok && !later(old) {
-			return deaf, key
+			note(difference{deaf, key, h.passed(version)})
 		}
 	}
-	return "", mesh.Key{}
+	return found
+}
+
+// passed tells whether everything up to a version has been delivered. Guarded by mu.
+func (h *held) passed(version string) bool {
+	return comparableVersion(version) && comparableVersion(h.watermark) && !before(h.watermark, version)
 }
 
 // before tells whether resource version a is older than b (KEP-5504). Versions

@@ -67,7 +67,7 @@ func TestDiffers(t *testing.T) {
 			if tt.removed != (mesh.Key{}) {
 				h.remove(tt.removed)
 			}
-			if got, _ := h.differs(tt.live, "10"); got != tt.want {
+			if got := h.differs(tt.live, "10").reason; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

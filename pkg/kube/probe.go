@@ -43,11 +43,14 @@ func (s *Source) keepProbing(ctx context.Context) {
 // ask asks for one Service live, past every cache, and notes the answer.
 func (p *prober) ask(ctx context.Context) {
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, p.probe)
+	limited, cancel := context.WithTimeout(ctx, p.pace.limit(p.probe, p.interval))
 	defer cancel()
 	_, err := p.client.CoreV1().Services("").List(limited, metav1.ListOptions{Limit: 1})
 	if ctx.Err() != nil {
 		return
+	}
+	if err == nil || unanswered(err) {
+		p.pace.answered(time.Since(began))
 	}
 	if err == nil {
 		p.health.reached()

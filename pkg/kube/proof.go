@@ -25,6 +25,14 @@ func (h *health) failures(kind mesh.Kind) uint64 {
 	return h.kinds[kind].failures
 }
 
+// watchedSince gives since when the kind's watch is there; false while its requests fail.
+func (h *health) watchedSince(kind mesh.Kind) (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.kinds[kind]
+	return k.watchedAt, k.list == "" && k.watch == ""
+}
+
 // interrupted notes a watch that ended before its time, which is no fault by itself.
 func (h *health) interrupted(kind mesh.Kind) {
 	h.mu.Lock()

@@ -23,6 +23,9 @@ const maxReason = 300
 // means that the server as a whole does not serve us: no answer, no access, or
 // an error of its own. what is the request, such as "list services".
 func explain(err error, what, server string) (reason string, away bool) {
+	if limited, ok := errors.AsType[*limitedError](err); ok {
+		return server + " " + limited.Error(), false
+	}
 	if status, ok := statusOf(err); ok {
 		return explainStatus(status, what, server)
 	}

@@ -31,7 +31,9 @@ type Source struct {
 	// dropConnections closes every connection to the server.
 	dropConnections func()
 	health          *health
-	feeds           map[mesh.Kind]*feed
+	// pace is of the server as a whole.
+	pace  *pace
+	feeds map[mesh.Kind]*feed
 }
 
 // Name is "kubernetes".

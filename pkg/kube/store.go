@@ -149,10 +149,11 @@ func (f *feed) Resync() error { return nil }
 
 func (f *feed) put(e *entry) {
 	f.complain(e.key, e.problems)
+	rewinds := f.held.put(e.key, e.form())
 	if e.object == nil {
 		return
 	}
-	e.object.Metadata().Rewinds = f.held.put(e.key, e.form())
+	e.object.Metadata().Rewinds = rewinds
 	f.sink.Put(e.object)
 }
 

@@ -22,7 +22,7 @@ func (f *feed) watchRequest(ctx context.Context, o metav1.ListOptions) (watch.In
 		f.health.interrupted(f.kind)
 	}
 	f.watchBegan = time.Time{}
-	f.streaming, f.patience = o.SendInitialEvents != nil, f.silence
+	f.streaming, f.patience = o.SendInitialEvents != nil, f.pace.grace(f.silence, 2*f.interval)
 	if f.streaming {
 		f.patience = f.interval
 	} else {
@@ -30,14 +30,15 @@ func (f *feed) watchRequest(ctx context.Context, o metav1.ListOptions) (watch.In
 		o.TimeoutSeconds = &seconds
 	}
 	watching, cancel := context.WithCancel(ctx)
-	f.endWatch, f.quiet = cancel, time.AfterFunc(f.patience, func() { f.fellSilent(cancel) })
+	f.endWatch, f.quiet = cancel, newQuiet(f.patience, f.probe, func() { f.fellSilent(cancel) })
 	w, err := f.resource.watch(watching, f.client, o)
 	if err != nil {
 		f.stopWatch()
 		return nil, f.watchFailed(ctx, err, f.streaming, began)
 	}
 	f.watchBegan = began
-	f.heard()
+	f.health.watching(f.kind)
+	f.awaitMore()
 	return w, nil
 }
 
@@ -70,14 +71,14 @@ func (f *feed) endListing() {
 	if !f.streaming || f.endWatch == nil {
 		return
 	}
-	f.quiet.Stop()
+	f.quiet.stop()
 	f.patience = f.times.watch
-	f.quiet = time.AfterFunc(f.patience, f.endWatch)
+	f.quiet = newQuiet(f.patience, f.probe, f.endWatch)
 }
 
 func (f *feed) stopWatch() {
 	if f.endWatch != nil {
-		f.quiet.Stop()
+		f.quiet.stop()
 		f.endWatch()
 		f.endWatch = nil
 	}
@@ -91,6 +92,6 @@ func (f *feed) heard() {
 
 func (f *feed) awaitMore() {
 	if f.endWatch != nil {
-		f.quiet.Reset(f.patience)
+		f.quiet.heard(f.patience)
 	}
 }

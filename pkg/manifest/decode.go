@@ -27,7 +27,9 @@ const maxListDepth = 4
 type document struct {
 	// line is the file's line, from 1, on which text begins.
 	line int
-	text []byte
+	// number counts the file's documents that are not empty, from 1.
+	number int
+	text   []byte
 }
 
 // begin is the line of the document's first content.
@@ -69,6 +71,8 @@ func decode(name string, data []byte) ([]decoded, directory.Findings) {
 type decoder struct {
 	directory.Findings
 	objects []decoded
+	// documents counts those that are not empty.
+	documents int
 }
 
 // json reads JSON values one after the other, as "kubectl get -o json" prints them.
@@ -96,7 +100,8 @@ func (d *decoder) json(data []byte) {
 			return
 		}
 		end := int(values.InputOffset())
-		d.value(document{line: lineAt(end - len(value)), text: value}, value, 0)
+		d.documents++
+		d.value(document{line: lineAt(end - len(value)), number: d.documents, text: value}, value, 0)
 	}
 }
 
@@ -105,6 +110,8 @@ func (d *decoder) yaml(doc document) {
 	if isPreamble(doc.text) {
 		return
 	}
+	d.documents++
+	doc.number = d.documents
 	value, err := yaml.YAMLToJSONStrict(doc.text)
 	if err != nil {
 		line, reason := yamlError(doc, err)
@@ -156,9 +163,7 @@ func (d *decoder) value(doc document, value []byte, depth int) {
 func (d *decoder) object(doc document, value []byte, t metav1.TypeMeta) {
 	o := newObject(t)
 	if o == nil {
-		if want := versionOf(t.Kind); want != "" && group(want) == group(t.APIVersion) {
-			d.Warn(doc.begin(), "%s: apiVersion %s is not read, only %s", t.Kind, t.APIVersion, want)
-		}
+		d.notRead(doc, t)
 		return
 	}
 	strict, err := kjson.UnmarshalStrict(value, o)

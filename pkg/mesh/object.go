@@ -172,6 +172,8 @@ type Pod struct {
 	Subdomain      string
 	// Terminating is true once the pod has a deletion timestamp.
 	Terminating bool
+	// Ended is true in the phases Succeeded and Failed: its containers have all ended, and none will start.
+	Ended bool
 	// Ready is the Ready condition.
 	Ready bool
 	// ReadyContainers names the containers, native sidecars included, that are ready, sorted.

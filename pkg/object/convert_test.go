@@ -238,6 +238,16 @@ status:
 			problems: fields("Pod demo/echo-0", "status.podIPs[2].ip"),
 		},
 		{
+			name: "pod whose containers have ended",
+			in: `
+apiVersion: v1
+kind: Pod
+metadata: {name: job, namespace: demo}
+status: {phase: Failed}
+`,
+			want: &mesh.Pod{Meta: mesh.Meta{Key: mesh.Key{Kind: "Pod", Namespace: "demo", Name: "job"}}, ServiceAccount: "default", Ended: true},
+		},
+		{
 			name: "node",
 			in: `
 apiVersion: v1

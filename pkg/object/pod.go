@@ -20,6 +20,7 @@ func pod(m mesh.Meta, o *corev1.Pod, p *problems) mesh.Object {
 		Hostname:        o.Spec.Hostname,
 		Subdomain:       o.Spec.Subdomain,
 		Terminating:     o.DeletionTimestamp != nil,
+		Ended:           o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
 		ReadyContainers: readyContainers(o),
 	}
 	if out.ServiceAccount == "" {

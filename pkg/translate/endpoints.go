@@ -16,7 +16,9 @@ const addressTypeFQDN = "FQDN"
 type endpoint struct {
 	addr netip.AddrPort
 	// ready is false for one that serves and terminates.
-	ready                        bool
+	ready bool
+	// drained is true for one that stays out of use, even if nothing else is there.
+	drained                      bool
 	region, zone, node, hostname string
 	forZones, forNodes           []string
 }
@@ -38,8 +40,16 @@ type found struct {
 	offered, matched bool
 }
 
+// known is what is known beside a service and its slices.
+type known struct {
+	region  func(node string) string
+	drained *drained
+}
+
+func isReady(e *mesh.SliceEndpoint) bool { return e.Ready == nil || *e.Ready }
+
 // collect reads what the slices, sorted by name, hold for one port.
-func collect(port mesh.ServicePort, all []*mesh.EndpointSlice, region func(node string) string) found {
+func collect(port mesh.ServicePort, all []*mesh.EndpointSlice, known known) found {
 	var f found
 	for _, s := range all {
 		if len(s.Endpoints) == 0 {
@@ -52,7 +62,7 @@ func collect(port mesh.ServicePort, all []*mesh.EndpointSlice, region func(node 
 		}
 		f.matched = true
 		for i := range s.Endpoints {
-			f.add(s, &s.Endpoints[i], number, region)
+			f.add(s, &s.Endpoints[i], number, known)
 		}
 	}
 	f.endpoints = each(f.endpoints, compareEndpoints, func(a, b endpoint) bool { return a.addr == b.addr })
@@ -74,8 +84,8 @@ func portIn(s *mesh.EndpointSlice, port mesh.ServicePort) (uint16, bool) {
 	return 0, false
 }
 
-func (f *found) add(s *mesh.EndpointSlice, e *mesh.SliceEndpoint, port uint16, region func(string) string) {
-	ready := e.Ready == nil || *e.Ready
+func (f *found) add(s *mesh.EndpointSlice, e *mesh.SliceEndpoint, port uint16, known known) {
+	ready := isReady(e)
 	serving := e.Serving == nil || *e.Serving
 	terminating := e.Terminating != nil && *e.Terminating
 	if !ready && (!serving || !terminating) {
@@ -93,7 +103,8 @@ func (f *found) add(s *mesh.EndpointSlice, e *mesh.SliceEndpoint, port uint16, r
 	f.endpoints = append(f.endpoints, endpoint{
 		addr:     netip.AddrPortFrom(e.Addresses[0], port),
 		ready:    ready,
-		region:   region(e.NodeName),
+		drained:  !ready && known.drained.holds(e, port),
+		region:   known.region(e.NodeName),
 		zone:     e.Zone,
 		node:     e.NodeName,
 		hostname: e.Hostname,

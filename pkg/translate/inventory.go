@@ -9,7 +9,8 @@ import (
 )
 
 // inventory is the objects as held, arranged by what they touch. Pods and
-// namespaces change no resource, so they are not held.
+// namespaces change no resource, so they are not held; that a pod is gone is the
+// end of what is remembered of its drain.
 type inventory struct {
 	// services has an entry for each service that exists or that a slice names.
 	services map[mesh.Key]*entry
@@ -17,6 +18,7 @@ type inventory struct {
 	nodes    map[string]*mesh.Node
 	// tenants are the services with endpoints on a node: node name → service → how many slices say so.
 	tenants map[string]map[mesh.Key]int
+	drained drained
 }
 
 // entry is one service with its slices.
@@ -33,6 +35,7 @@ func newInventory() inventory {
 		slices:   make(map[mesh.Key]*mesh.EndpointSlice),
 		nodes:    make(map[string]*mesh.Node),
 		tenants:  make(map[string]map[mesh.Key]int),
+		drained:  newDrained(),
 	}
 }
 
@@ -75,6 +78,7 @@ func (v *inventory) putSlice(s *mesh.EndpointSlice, cause mesh.Cause, touched ma
 		v.detach(old)
 	}
 	v.slices[s.Key] = s
+	v.drained.follow(old, s, v.slices)
 	if s.Service == "" {
 		return
 	}
@@ -132,6 +136,9 @@ func (v *inventory) touchTenants(node, before string, cause mesh.Cause, touched 
 
 // remove takes an object out, unless the deletion is of another object or older than what is held.
 func (v *inventory) remove(m *mesh.Meta, cause mesh.Cause, touched map[mesh.Key]mesh.Cause) {
+	if m.Kind == mesh.KindPod {
+		v.drained.deleted(m.Key, m.UID, v.slices)
+	}
 	object := v.held(m.Key)
 	if object == nil {
 		return
@@ -148,6 +155,7 @@ func (v *inventory) remove(m *mesh.Meta, cause mesh.Cause, touched map[mesh.Key]
 	case *mesh.EndpointSlice:
 		delete(v.slices, o.Key)
 		v.detach(o)
+		v.drained.follow(o, nil, v.slices)
 		if o.Service != "" {
 			touched[o.ServiceKey()] = cause
 		}

@@ -18,7 +18,7 @@ type translation struct {
 	domain  string
 	service *mesh.Service
 	slices  []*mesh.EndpointSlice
-	region  func(node string) string
+	known   known
 	// old is what the same form of the service gave before; empty when there is
 	// no such thing. Only its assignments, and whether a cluster is DNS, depend
 	// on anything but the service.
@@ -32,11 +32,11 @@ type translation struct {
 }
 
 // translate makes the resources of a service that exists; old is what it gave before.
-func translate(domain string, e *entry, old *built, region func(node string) string) (*built, []mesh.Problem) {
+func translate(domain string, e *entry, old *built, known known) (*built, []mesh.Problem) {
 	if old.service != e.service {
 		old = &built{}
 	}
-	t := &translation{domain: domain, service: e.service, slices: e.slices, region: region, old: old}
+	t := &translation{domain: domain, service: e.service, slices: e.slices, known: known, old: old}
 	t.settings = readSettings(e.service, t.report)
 	t.addresses = make(offers)
 	for i, p := range e.service.Ports {
@@ -77,7 +77,7 @@ func (t *translation) port(i int, p mesh.ServicePort) {
 		})
 		return
 	}
-	f := collect(p, t.slices, t.region)
+	f := collect(p, t.slices, t.known)
 	if f.offered && !f.matched {
 		t.report("spec.ports["+strconv.Itoa(i)+"].name", "no EndpointSlice of the service has a TCP port of the name "+strconv.Quote(p.Name))
 	}

@@ -42,7 +42,7 @@ func (g *group) place(v mesh.View) []placed {
 		anyReady := slices.ContainsFunc(family, func(e endpoint) bool { return e.ready && pick(&e) })
 		for j := range family {
 			if e := &family[j]; pick(e) {
-				out = append(out, placed{endpoint: e, draining: !e.ready && anyReady, family: i})
+				out = append(out, placed{endpoint: e, draining: !e.ready && (anyReady || e.drained), family: i})
 			}
 		}
 	}
@@ -116,6 +116,7 @@ func (g *group) shaping() string {
 		for i := range family {
 			e := &family[i]
 			b = strconv.AppendQuote(b, e.node)
+			b = strconv.AppendBool(b, e.drained)
 			for _, list := range [][]string{e.forZones, e.forNodes} {
 				b = append(b, '[')
 				for _, name := range list {

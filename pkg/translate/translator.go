@@ -119,6 +119,11 @@ func (t *Translator) Apply(changes []Change) mesh.Update {
 	for _, c := range changes {
 		t.inv.apply(c, touched)
 	}
+	return t.rebuildAll(touched)
+}
+
+// rebuildAll translates services, each for its cause, and gives what came out different.
+func (t *Translator) rebuildAll(touched map[mesh.Key]mesh.Cause) mesh.Update {
 	var u mesh.Update
 	for _, key := range slices.SortedFunc(maps.Keys(touched), mesh.Key.Compare) {
 		t.rebuild(key, touched[key], &u)
@@ -143,7 +148,7 @@ func (t *Translator) rebuild(key mesh.Key, cause mesh.Cause, u *mesh.Update) {
 	now, problems := &built{}, []mesh.Problem(nil)
 	if e := t.inv.services[key]; e != nil && e.service != nil {
 		t.translations++
-		now, problems = translate(t.domain, e, old, t.inv.region)
+		now, problems = translate(t.domain, e, old, known{t.inv.region, &t.inv.drained})
 	}
 	if len(problems) > 0 {
 		t.problems[key] = problems

@@ -37,6 +37,7 @@ type departures struct {
 // departed is a stream that has ended. Nobody changes its core any more.
 type departed struct {
 	node          mesh.NodeID
+	pod           mesh.Key
 	view          mesh.View
 	core          *ads.Stream
 	connected, at time.Time
@@ -53,7 +54,7 @@ const (
 
 func (d *departures) add(sn *session, now time.Time) {
 	gone := departed{
-		node: sn.node.ID, view: sn.node.View, core: sn.core, connected: sn.connected, at: now, bytes: sizeOf(sn.core.Acks()),
+		node: sn.node.ID, pod: sn.node.Pod, view: sn.node.View, core: sn.core, connected: sn.connected, at: now, bytes: sizeOf(sn.core.Acks()),
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +145,10 @@ func (s *Server) departed(recalls []drain.Recall, readings *drain.Readings, f fu
 	for _, d := range list {
 		l := look{acks: d.core.Acks(), core: d.core, view: s.cfg.Store.View(d.view), now: now, readings: readings}
 		for i, r := range recalls {
-			out := drain.Stream{Node: d.node, ConnectedAt: d.connected, LeftAt: d.at}
+			out := drain.Stream{Node: d.node, ConnectedAt: d.connected, LeftAt: d.at, Pod: d.pod, HeardAt: d.connected}
+			if at := d.core.Acks().ConfirmedAt; at.After(out.HeardAt) {
+				out.HeardAt = at
+			}
 			if l.claims(r, &out); len(out.Claims) > 0 {
 				f(i, out)
 			}

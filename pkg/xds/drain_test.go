@@ -77,7 +77,7 @@ func put(t *testing.T, kind mesh.Type, name string, m proto.Message) mesh.Update
 	if err != nil {
 		t.Fatal(err)
 	}
-	return mesh.Update{Put: []mesh.Resource{{Type: kind, Name: name, Body: b}}}
+	return mesh.Update{Put: []mesh.Resource{{Type: kind, Name: name, Body: b, Static: kind == mesh.TypeCluster}}}
 }
 
 func remove(kind mesh.Type, name string) mesh.Update {

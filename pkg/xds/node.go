@@ -21,6 +21,9 @@ type Node struct {
 	// our data plane and the gRPC clients do not, Envoy and clients not known here may.
 	Prompt bool
 	View   mesh.View
+	// Pod is the pod that the client says it runs in, which may be none that exists: metadata.pod, or else what
+	// the id names as <pod>.<namespace>; the zero Key where neither does.
+	Pod mesh.Key
 	// OutboundAddress and TCP (address → cluster) shape the socket listeners
 	// of this node; OutboundAddress is "" when the node does not say.
 	OutboundAddress string
@@ -30,7 +33,7 @@ type Node struct {
 }
 
 // parseNode reads the node message, whose metadata may have maxBytes. The metadata fields are all optional:
-// namespace, node, listeners, outbound_address, tcp.
+// namespace, pod, node, listeners, outbound_address, tcp.
 func parseNode(n *corev3.Node, maxBytes int) (Node, error) {
 	if n.GetId() == "" {
 		return Node{}, refusal(RefusedMalformed, codes.InvalidArgument, "node.id: the first request on a stream must have one")
@@ -73,6 +76,7 @@ func userAgentVersion(n *corev3.Node) string {
 func (n *Node) metadata(fields map[string]*structpb.Value) error {
 	n.View.Namespace = fields["namespace"].GetStringValue()
 	n.View.Node = fields["node"].GetStringValue()
+	n.Pod = podOf(n.ID, n.View.Namespace, fields["pod"].GetStringValue())
 	n.OutboundAddress = fields["outbound_address"].GetStringValue()
 	switch kind := fields["listeners"].GetStringValue(); kind {
 	case "":
@@ -89,4 +93,17 @@ func (n *Node) metadata(fields map[string]*structpb.Value) error {
 		n.TCP[address] = cluster.GetStringValue()
 	}
 	return nil
+}
+
+// podOf is the pod by the metadata where that names one, or else by the id.
+func podOf(id mesh.NodeID, namespace, pod string) mesh.Key {
+	if namespace == "" || pod == "" {
+		// A namespace is a label; a pod's name may have dots.
+		i := strings.LastIndexByte(string(id), '.')
+		if i <= 0 || i == len(id)-1 {
+			return mesh.Key{}
+		}
+		pod, namespace = string(id[:i]), string(id[i+1:])
+	}
+	return mesh.Key{Kind: mesh.KindPod, Namespace: namespace, Name: pod}
 }

@@ -251,7 +251,7 @@ func (sn *session) report(now time.Time) ack.Node {
 	sn.lookElsewhere()
 	acks, view := sn.core.Acks(), sn.core.View()
 	n := ack.Node{
-		ID: sn.node.ID, Client: sn.node.Client, Address: sn.address, Protocol: sn.protocol(),
+		ID: sn.node.ID, Pod: sn.node.Pod, Client: sn.node.Client, Address: sn.address, Protocol: sn.protocol(),
 		ConnectedAt: sn.connected, Streams: 1, Active: sn.node.Active, History: sn.history.Events(),
 	}
 	if !acks.ConfirmedAt.IsZero() {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -181,11 +182,11 @@ func (k *Cluster) Close() {
 
 // Logs gives the last lines of each program's log.
 func (k *Cluster) Logs(lines int) string {
-	var text string
+	var text strings.Builder
 	for _, p := range append([]*process{k.etcd, k.api}, k.others...) {
-		text += p.name + ":\n" + p.tail(lines) + "\n"
+		text.WriteString(p.name + ":\n" + p.tail(lines) + "\n")
 	}
-	return text
+	return text.String()
 }
 
 // fatalError ends a wait before its time.

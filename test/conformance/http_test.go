@@ -39,9 +39,12 @@ func TestClients(t *testing.T) {
 			t.Run("python http.client", func(t *testing.T) {
 				run(t, exec.Command(interoptest.Python.Need(t), script("client_http.py"), address))
 			})
-			for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
-				t.Run("python httpx "+version, func(t *testing.T) {
-					cmd := exec.Command(interoptest.Python.Need(t), script("client_httpx.py"), address, version)
+			for name, args := range map[string][]string{
+				"python requests": {"client_requests.py", address},
+				"python httpx":    {"client_httpx.py", address, "HTTP/1.1"}, "python httpx, HTTP/2": {"client_httpx.py", address, "HTTP/2"},
+			} {
+				t.Run(name, func(t *testing.T) {
+					cmd := exec.Command(interoptest.Python.Need(t), append([]string{script(args[0])}, args[1:]...)...)
 					cmd.Env = append(os.Environ(), "PYTHONPATH="+interoptest.PythonTool.Need(t))
 					run(t, cmd)
 				})

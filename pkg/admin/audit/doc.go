@@ -3,14 +3,14 @@
 // whether every connected proxy holds what it should.
 //
 //	0  every connected node is fresh
-//	1  some node is not, or there is no node at all (unless --allow-empty), or a server has not synced,
+//	1  some node is not, or none is connected (unless --allow-empty), or a server has not synced,
 //	   or a running Envoy (--envoy-admin) has something else than it should, or servers disagree
 //	2  a server or an Envoy could not be asked, or the command line is wrong
 //
 // Beside it stands "xds-server explain", which asks for GET /explain and tells how a node
 // came to what it holds of one cluster (package history; docs/explain.md).
 //
-// Nodes that have disconnected are shown and do not fail it. What the servers
+// Nodes that have disconnected are shown and do not fail it, as long as one is connected. What the servers
 // that did answer say is printed even when another could not be asked.
 //
 // An acknowledgement says that a node took a configuration, not that it is in

@@ -101,8 +101,9 @@ func mergeNodes(a, b ack.Node) ack.Node {
 	m := a
 	m.ConfirmedAt = latestOf(a.ConfirmedAt, b.ConfirmedAt)
 	m.DisconnectedAt = latestOf(a.DisconnectedAt, b.DisconnectedAt)
+	m.PodGoneAt = latestOf(a.PodGoneAt, b.PodGoneAt)
 	if m.State != ack.Disconnected {
-		m.DisconnectedAt = nil
+		m.DisconnectedAt, m.PodGoneAt = nil, nil
 	}
 	m.Streams = a.Streams + b.Streams
 	m.Resets = a.Resets + b.Resets

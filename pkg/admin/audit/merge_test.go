@@ -31,7 +31,7 @@ func TestMergeSameNode(t *testing.T) {
 		ID: "n", State: ack.Stale, Reason: "late", ConfirmedAt: beforeP(9 * time.Second), Streams: 1, Resets: 2, Protocol: "delta+sotw",
 		History: []ack.Event{{At: before(2 * time.Second), Event: "sent"}}, Types: []ack.TypeState{{Type: "eds"}},
 	}
-	gone := ack.Node{ID: "n", State: ack.Disconnected, ConfirmedAt: beforeP(time.Minute), DisconnectedAt: beforeP(50 * time.Second), Types: []ack.TypeState{{Type: "lds"}}}
+	gone := ack.Node{ID: "n", State: ack.Disconnected, ConfirmedAt: beforeP(time.Minute), DisconnectedAt: beforeP(50 * time.Second), PodGoneAt: beforeP(40 * time.Second), Types: []ack.TypeState{{Type: "lds"}}}
 
 	got := Merge([]ack.Audit{of(a), of(b)})
 	want := ack.Node{
@@ -49,6 +49,12 @@ func TestMergeSameNode(t *testing.T) {
 	got = Merge([]ack.Audit{of(gone), of(a)})
 	if d := cmp.Diff([]ack.Node{a}, got.Nodes); d != "" {
 		t.Errorf("moved (-want +got):\n%s", d)
+	}
+
+	elsewhere := gone
+	elsewhere.PodGoneAt = nil
+	if got = Merge([]ack.Audit{of(elsewhere), of(gone)}); got.Nodes[0].PodGoneAt == nil {
+		t.Error("a pod that one server knows to be gone")
 	}
 }
 

@@ -60,13 +60,13 @@ func Parse(args []string, usage io.Writer) (Options, error) {
 	flags.SortFlags = false
 	flags.SetOutput(usage)
 	flags.Usage = func() {
-		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh\n(one that has disconnected does not count), 1: not all, or there is no node, or servers disagree,\nor an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
+		fmt.Fprintf(usage, "Usage: xds-server audit [flags]\n\nShows what every node holds. Exit code 0: all connected nodes are fresh\n(one that has disconnected does not count), 1: not all, or none is connected, or servers disagree,\nor an Envoy has something else, 2: could not ask.\n\n%s", flags.FlagUsages())
 	}
 	replicas.Flag(flags, &o.Servers)
 	flags.StringVar((*string)(&o.Node), "node", "", "only the node with this `ID`")
 	flags.StringVarP(&o.Output, "output", "o", Table, "`FORMAT`: "+strings.Join(formats, ", "))
 	flags.DurationVar(&o.Wait, "wait", 0, "ask again for so long until all nodes are fresh")
-	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "succeed when there is no node at all")
+	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "succeed when no node is connected")
 	flags.StringArrayVar(&o.EnvoyAdmins, "envoy-admin", nil, "admin `URL` of a running Envoy: compare what it has with what it should have; repeat it for each")
 	if err := flags.Parse(args); err != nil {
 		return o, err

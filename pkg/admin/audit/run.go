@@ -188,7 +188,7 @@ func judge(o Options, all answers) int {
 		good = append(good, a.audit)
 	}
 	s := Merge(good).Summary
-	if s.Fresh+s.Disconnected < s.Nodes || (s.Nodes == 0 && !o.AllowEmpty) {
+	if s.Fresh+s.Disconnected < s.Nodes || s.Disconnected == s.Nodes && !o.AllowEmpty {
 		code = ExitNotFresh
 	}
 	return code

@@ -62,6 +62,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"fresh", 200, of(node("a", ack.Fresh), node("b", ack.Fresh)), nil, 0, ""},
 		{"disconnected does not fail it", 200, of(node("a", ack.Fresh), node("b", ack.Disconnected)), nil, 0, ""},
+		{"nobody is connected", 200, of(node("a", ack.Disconnected), node("b", ack.Disconnected)), nil, 1, ""},
+		{"nobody is connected, allowed", 200, of(node("a", ack.Disconnected)), []string{"--allow-empty"}, 0, ""},
 		{"pending", 200, of(node("a", ack.Fresh), node("b", ack.Pending)), nil, 1, ""},
 		{"stale", 200, of(node("a", ack.Stale)), nil, 1, ""},
 		{"rejected", 200, of(node("a", ack.Rejected)), nil, 1, ""},

@@ -36,6 +36,7 @@ type Lease struct {
 	began    time.Time
 	sent     time.Time
 	answered bool
+	over     bool
 	// well: the answer began well, and counts as good once it has ended without a break.
 	well bool
 
@@ -101,7 +102,7 @@ func (l *Lease) Response(status int, header Header) {
 		status = httpStatus(code)
 	}
 	l.observe(status < 502 || status > 504)
-	if d := retryAfter(status, header, time.Now()); d > 0 {
+	if d := retryAfter(status, header); d > 0 {
 		l.endpoint.load.Avoid(time.Now(), d)
 	}
 	if !isGRPC && strings.HasPrefix(header.Get("Content-Type"), "application/grpc") {
@@ -133,7 +134,7 @@ func (l *Lease) Trailers(trailer Header) {
 		return
 	}
 	status := httpStatus(code)
-	if d := retryAfter(status, trailer, time.Now()); d > 0 {
+	if d := retryAfter(status, trailer); d > 0 {
 		l.endpoint.load.Avoid(time.Now(), d)
 	}
 	l.note(answerOf(status))
@@ -185,8 +186,16 @@ func (l *Lease) End(ok bool) {
 	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
 }
 
+// Abandon ends the lease unless it has ended, and says nothing of the endpoint: for who does not know how far it came.
+func (l *Lease) Abandon() {
+	if !l.over {
+		l.release()
+	}
+}
+
 // release gives back what Acquire took.
 func (l *Lease) release() {
+	l.over = true
 	l.endpoint.load.End()
 	if !l.request.Opaque {
 		l.Cluster.gauges[l.request.Priority][Requests].leave()
@@ -276,7 +285,7 @@ func httpStatus(c codes.Code) int {
 }
 
 // retryAfter is how long the endpoint wants to be left alone; 0 for no such wish.
-func retryAfter(status int, h Header, now time.Time) time.Duration {
+func retryAfter(status int, h Header) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0
 	}
@@ -288,7 +297,7 @@ func retryAfter(status int, h Header, now time.Time) time.Duration {
 		return time.Duration(s) * time.Second
 	}
 	if at, err := http.ParseTime(v); err == nil {
-		return max(at.Sub(now), 0)
+		return max(time.Until(at), 0)
 	}
 	return 0
 }

@@ -16,5 +16,6 @@
 //
 // gRPC: grpc.health.v1 Check at each interval, and Watch beside it where the
 // server has it, so that a change is known at once; an interval of silence on a
-// Watch proves nothing, which is why Check is asked all the same.
+// Watch proves nothing, which is why Check is asked all the same. A server that says
+// GOAWAY is watched no more on that connection, so that it can stop.
 package health

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -39,7 +40,7 @@ func watchGRPC(ctx context.Context, t Target) (ask func(context.Context) Result,
 	watching, cancel := context.WithCancel(ctx)
 	tells := make(chan Result)
 	var wg sync.WaitGroup
-	wg.Go(func() { watch(watching, client, request, t.Check.Interval, tells) })
+	wg.Go(func() { watch(watching, cc, request, t.Check.Interval, tells) })
 	ask = func(ctx context.Context) Result {
 		resp, err := client.Check(ctx, request, grpc.WaitForReady(true))
 		if err != nil {
@@ -55,20 +56,9 @@ func watchGRPC(ctx context.Context, t Target) (ask func(context.Context) Result,
 }
 
 // watch passes on what the server tells; it ends with ctx, or where the server has no Watch.
-func watch(ctx context.Context, client healthpb.HealthClient, request *healthpb.HealthCheckRequest, pause time.Duration, tells chan<- Result) {
+func watch(ctx context.Context, cc *grpc.ClientConn, request *healthpb.HealthCheckRequest, pause time.Duration, tells chan<- Result) {
 	for {
-		stream, err := client.Watch(ctx, request, grpc.WaitForReady(true))
-		for err == nil {
-			var resp *healthpb.HealthCheckResponse
-			if resp, err = stream.Recv(); err != nil {
-				break
-			}
-			select {
-			case tells <- serving(resp):
-			case <-ctx.Done():
-				return
-			}
-		}
+		err := watchOnce(ctx, cc, request, tells)
 		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
 			return
 		}
@@ -78,6 +68,34 @@ func watch(ctx context.Context, client healthpb.HealthClient, request *healthpb.
 		case <-ctx.Done():
 			timer.Stop()
 			return
+		}
+	}
+}
+
+// watchOnce watches until the stream ends. It ends it itself once the server has said GOAWAY: one that
+// stops in order waits for its streams, and this one would never end.
+func watchOnce(ctx context.Context, cc *grpc.ClientConn, request *healthpb.HealthCheckRequest, tells chan<- Result) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	stream, err := healthpb.NewHealthClient(cc).Watch(ctx, request, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	wg.Go(func() {
+		cc.WaitForStateChange(ctx, connectivity.Ready)
+		cancel()
+	})
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case tells <- serving(resp):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

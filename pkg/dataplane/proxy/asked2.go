@@ -46,7 +46,8 @@ func (s *stream) bridge() http2.Decision {
 
 func (x *exchange) serveBridged() {
 	defer func() {
-		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is that very value
+		v := recover()
+		if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
 			panic(v)
 		}
 	}()

@@ -16,11 +16,11 @@ type attempt struct {
 }
 
 // note keeps what came of an attempt, for the access log.
-func (x *exchange) note(key mesh.EndpointKey, resp answer, failed *upstream.Error, took time.Duration) {
+func (x *exchange) note(key mesh.EndpointKey, resp answer, failed *upstream.Error, began time.Time) {
 	if x.AccessLog == nil {
 		return
 	}
-	a := attempt{Endpoint: key.Address.String(), Reason: upstream.None, Took: took.Seconds()}
+	a := attempt{Endpoint: key.Address.String(), Reason: upstream.None, Took: time.Since(began).Seconds()}
 	if failed != nil {
 		a.Reason = failed.Reason
 	} else {

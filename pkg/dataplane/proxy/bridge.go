@@ -26,8 +26,9 @@ type bridge struct {
 	// http2: the endpoints speak HTTP/2.
 	http2 bool
 
-	// open begins a call on the connection that acquire had, which is unused until then; nil for none.
-	open func(*message.Request) (call, error)
+	// open begins a call on the connection that acquire had, and unused gives that back instead; nil for none.
+	open   func(*message.Request) (call, error)
+	unused func()
 	sent *sending
 	// head is that of the answer, until its body is read; first is what was read of that.
 	head       *message.Response
@@ -193,6 +194,10 @@ func (b *bridge) close() {
 			s.Break()
 		}
 		b.hangUp()
+	}
+	if b.open != nil {
+		// A defect of ours came between.
+		b.unused()
 	}
 	b.halt()
 	b.end()

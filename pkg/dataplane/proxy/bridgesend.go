@@ -182,12 +182,18 @@ func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
 		return changedProtocol(lease)
 	case b.http2:
 		k, err := lease.HTTP2.Ask(ctx, b.request)
-		b.open = func(*message.Request) (call, error) { return k, nil }
-		return err
+		if err != nil {
+			return err
+		}
+		b.open, b.unused = func(*message.Request) (call, error) { return k, nil }, k.End
+		return nil
 	}
 	c, err := lease.HTTP1.Acquire(ctx)
-	b.open = func(m *message.Request) (call, error) { return openHTTP1(c, m) }
-	return err
+	if err != nil {
+		return err
+	}
+	b.open, b.unused = func(m *message.Request) (call, error) { return openHTTP1(c, m) }, c.Release
+	return nil
 }
 
 // openHTTP1 begins a request of another version on a connection of HTTP/1.1.

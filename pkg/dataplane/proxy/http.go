@@ -278,12 +278,22 @@ func (x *exchange) relay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.firstByte = time.Since(x.began)
+	if x.AccessLog != nil {
+		x.firstByte = time.Since(x.began)
+	}
 	if a.status == http.StatusSwitchingProtocols {
 		return x.switchProtocols(lease)
 	}
 	x.answer(ctx, a, lease)
 	return nil
+}
+
+// clock is the time where somebody will want to know it: reading it costs what choosing an endpoint does.
+func (x *exchange) clock() (t time.Time) {
+	if x.AccessLog != nil {
+		t = time.Now()
+	}
+	return t
 }
 
 // answer passes a final response on. Once its head is out, a failure can only abort.
@@ -354,9 +364,12 @@ func (x *exchange) failed(e *upstream.Error) {
 // end finishes the request, after a defect of ours too.
 func (x *exchange) end() {
 	v := recover()
-	if v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is that very value
+	if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
 		x.failed(x.defect(v))
 		x.status = upstream.Internal.Status()
+		if x.tries.lease != nil {
+			x.tries.lease.Abandon()
+		}
 		v = http.ErrAbortHandler
 	}
 	x.via.close()

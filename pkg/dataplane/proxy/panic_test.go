@@ -36,9 +36,11 @@ func (l *lines) has(text string) bool {
 // TestPanic: a defect of ours costs the one connection or stream that met it. It is logged with its stack and
 // counted as internal_error, and everybody else is served.
 func TestPanic(t *testing.T) {
-	for _, h2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("http2=%v", h2), func(t *testing.T) {
+	for i := range 4 {
+		h2, late := i%2 > 0, i/2 > 0
+		t.Run(fmt.Sprintf("http2=%v, with an endpoint=%v", h2, late), func(t *testing.T) {
 			r := newRig(t)
+			r.disc.countDefect = late
 			var log lines
 			r.cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: &log})
 			r.again()
@@ -59,6 +61,7 @@ func TestPanic(t *testing.T) {
 				t.Errorf("an answer in spite of it: %d", resp.StatusCode)
 			}
 			r.disc.fail(nil)
+			eventually(t, "the endpoint is free again", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
 			resp, err := get()
 			if err != nil {
 				t.Fatal(err)

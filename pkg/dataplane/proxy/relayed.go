@@ -18,6 +18,7 @@ import (
 type relayed struct {
 	http *HTTP
 	x    *relay.Exchange
+	// conn is to be sent on; nil when it has been.
 	conn *relay.Conn
 	// grpcStatus is that of an answer's head, for the access log.
 	grpcStatus string
@@ -61,7 +62,9 @@ func (v *relayed) acquire(ctx context.Context, lease *endpoints.Lease) (err erro
 }
 
 func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
-	resp, err := v.x.Send(v.conn, limit)
+	conn := v.conn
+	v.conn = nil
+	resp, err := v.x.Send(conn, limit)
 	if err == nil {
 		if v.http.AccessLog != nil {
 			v.grpcStatus = strings.Clone(resp.Get("Grpc-Status"))
@@ -70,7 +73,7 @@ func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duratio
 	}
 	e := upstream.AsError(err)
 	switch e.Reason { //nolint:exhaustive // those of the request's body
-	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout:
+	case upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.Internal:
 		// No endpoint has to do with it, and none will do better.
 		return answer{}, &upstream.Error{Reason: e.Reason, Unanswered: e.Unanswered, Err: e.Err}
 	case upstream.ClientGone:
@@ -151,7 +154,13 @@ func describeExchange(e *entry, x *relay.Exchange) {
 	e.TraceParent = strings.Clone(q.Get("Traceparent"))
 }
 
-func (v *relayed) close() {}
+func (v *relayed) close() {
+	if v.conn != nil {
+		// A defect of ours came between having it and sending on it.
+		v.conn.Release()
+		v.conn = nil
+	}
+}
 
 // pathOf is the path of a request target, without escapes.
 func pathOf(target string) string {

@@ -50,6 +50,8 @@ type attempts struct {
 	// leases is memory for two, since one ends only when the next one was had; had counts them.
 	leases [2]endpoints.Lease
 	had    int
+	// lease is the one that was had last; nil for none.
+	lease *endpoints.Lease
 }
 
 // send tries endpoints until one answers.
@@ -59,9 +61,9 @@ func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 	defer a.giveBack()
 	lease, err := a.acquire(ctx, false)
 	for err == nil {
-		began := time.Now()
+		began := x.clock()
 		resp, failed := a.try(ctx, lease)
-		x.note(lease.Key, resp, failed, time.Since(began))
+		x.note(lease.Key, resp, failed, began)
 		if failed != nil {
 			lease, err = a.afterFailure(ctx, lease, failed)
 			continue
@@ -99,6 +101,7 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 		switch {
 		case err == nil:
 			a.had++
+			a.lease = lease
 			a.tried = append(a.tried, lease.Key)
 			if a.label != "" {
 				a.Metrics.retried(a.exchange.label, a.label)
@@ -177,7 +180,7 @@ func (a *attempts) lost(lease *endpoints.Lease, e *upstream.Error) {
 func notTheirs(r upstream.Reason) bool {
 	switch r { //nolint:exhaustive // all others are
 	case upstream.Deadline, upstream.ClientGone, upstream.EndpointEjected, upstream.EndpointRemoved, upstream.BreakerRequests,
-		upstream.Draining, upstream.ConnectionAge, upstream.Internal, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader:
+		upstream.Draining, upstream.ConnectionAge, upstream.BadBody, upstream.BodyTooLarge, upstream.BodyTimeout, upstream.SlowReader, upstream.Internal:
 		return true
 	}
 	return false

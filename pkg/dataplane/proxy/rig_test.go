@@ -34,15 +34,16 @@ type fakeDiscovery struct {
 	distrusted map[string]int
 	load       map[mesh.EndpointKey]discovery.Load
 	onDistrust func(cluster string)
-	// defect is what Cluster panics with; nil for nothing.
-	defect any
+	// defect is what Cluster panics with, or Count if countDefect; nil for nothing.
+	defect      any
+	countDefect bool
 }
 
 func (f *fakeDiscovery) Cluster(ctx context.Context, name string) (*discovery.Cluster, error) {
 	f.mu.Lock()
 	c, silent, err, defect := f.clusters[name], f.silent, f.err, f.defect
 	f.mu.Unlock()
-	if defect != nil {
+	if defect != nil && !f.countDefect {
 		panic(defect)
 	}
 	if err != nil {
@@ -91,6 +92,9 @@ func (f *fakeDiscovery) distrusts() int {
 func (f *fakeDiscovery) Count(_ string, key mesh.EndpointKey, l discovery.Load) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.defect != nil && f.countDefect {
+		panic(f.defect)
+	}
 	sum := f.load[key]
 	sum.Issued += l.Issued
 	sum.Succeeded += l.Succeeded

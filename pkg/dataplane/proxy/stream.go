@@ -154,7 +154,7 @@ func (s *stream) find(ctx context.Context) func() http2.Decision {
 
 // dial goes to the endpoint of a lease.
 func (s *stream) dial(lease *endpoints.Lease) http2.Decision {
-	s.lease, s.asked, s.since = lease, false, time.Now()
+	s.lease, s.asked, s.since = lease, false, s.clock()
 	if lease.HTTP2 == nil {
 		return s.Failed(changedProtocol(lease), s.ticket.Replayable())
 	}
@@ -192,10 +192,11 @@ func (s *stream) Response(r *message.Response, end bool) (d http2.Decision) {
 		s.arm()
 	}
 	s.lease.Response(r.Status, r)
-	s.status, s.firstByte = r.Status, time.Since(s.began)
+	s.status = r.Status
 	if s.AccessLog != nil {
+		s.firstByte = time.Since(s.began)
 		s.grpcStatus = r.Get("grpc-status")
-		s.note(s.lease.Key, answer{status: r.Status}, nil, time.Since(s.since))
+		s.note(s.lease.Key, answer{status: r.Status}, nil, s.since)
 	}
 	a := answer{r.Status, r}
 	if !end && s.tries.trailersCount(a, s.ticket.Complete()) {
@@ -255,7 +256,7 @@ func (s *stream) Failed(e *upstream.Error, again bool) (d http2.Decision) {
 		return http2.Decision{Error: e}
 	}
 	s.lease, s.tryBy = nil, time.Time{}
-	s.note(lease.Key, answer{}, e, time.Since(s.since))
+	s.note(lease.Key, answer{}, e, s.since)
 	if s.asked {
 		s.tries.lost(lease, e)
 	} else {

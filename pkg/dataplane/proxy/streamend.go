@@ -90,6 +90,10 @@ func (s *stream) release(o http2.Outcome) {
 	case o.Err == nil && s.asked:
 		lease.End(true)
 		return
+	case o.Err != nil && o.Err.Reason == upstream.Internal:
+		// Nobody knows how far it came.
+		lease.Abandon()
+		return
 	case o.Answered:
 		ok := notTheirs(o.Err.Reason)
 		if !ok {
@@ -100,7 +104,7 @@ func (s *stream) release(o http2.Outcome) {
 	case o.Err == nil:
 		o.Err = &upstream.Error{Reason: upstream.ClientGone}
 	}
-	s.note(lease.Key, answer{}, o.Err, time.Since(s.since))
+	s.note(lease.Key, answer{}, o.Err, s.since)
 	if s.asked {
 		s.tries.lost(lease, o.Err)
 	} else {

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,26 +25,48 @@ type proxy struct {
 	stop    func()
 }
 
-// contenders maps a name to what starts it in front of endpoints.
-var contenders = map[string]func(ctx context.Context, s setup, endpoints []string) (*proxy, error){
-	"relay":        ours("relay"),
-	"reverseproxy": ours("reverseproxy"),
-	"floor":        ours("floor"),
-	"envoy":        startEnvoy,
-	"haproxy":      startHAProxy,
-	"nginx":        startNginx,
+// start starts a contender in front of endpoints.
+type start func(ctx context.Context, s setup, endpoints []string) (*proxy, error)
+
+// contenders are all, in the order in which they are shown.
+var contenders = []struct {
+	name  string
+	start start
+}{
+	{"freshmesh", startFreshmesh},
+	{"relay", ours("relay")},
+	{"envoy", startEnvoy},
+	{"haproxy", startHAProxy},
+	{"nginx", startNginx},
+	{"traefik", startTraefik},
+	{"caddy", startCaddy},
+	{"reverseproxy", ours("reverseproxy")},
+	{"floor", ours("floor")},
 }
 
+func contenderNames() (all []string) {
+	for _, c := range contenders {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+// errNotHere is a contender that has no answer to a workload.
+var errNotHere = errors.New("it does not do this")
+
 // ours starts this program again as one of the proxies of proxies.go.
-func ours(name string) func(context.Context, setup, []string) (*proxy, error) {
+func ours(name string) start {
 	return func(ctx context.Context, s setup, endpoints []string) (*proxy, error) {
+		if s.speaks() == opaque && name != "floor" {
+			return nil, errNotHere
+		}
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
 		args := []string{self, "--role", "proxy", "--workload", s.Workload, "--contenders", name, "--endpoint", strings.Join(endpoints, ",")}
 		if s.profile != "" {
-			args = append(args, "--profile", s.profile+"."+name)
+			args = append(args, "--profile", s.profile+"."+name+"."+s.Workload)
 		}
 		cmd := pinned(ctx, s, args...)
 		out, err := cmd.StdoutPipe()
@@ -66,7 +89,11 @@ func ours(name string) func(context.Context, setup, []string) (*proxy, error) {
 
 // pinned is a command on the proxy's CPU, which sees to it that it does not outlive us.
 func pinned(ctx context.Context, s setup, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", strconv.Itoa(s.ProxyCPU)}, args...)...)
+	return pinnedTo(ctx, s.ProxyCPU, args...)
+}
+
+func pinnedTo(ctx context.Context, cpu int, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", strconv.Itoa(cpu)}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second

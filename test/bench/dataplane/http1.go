@@ -16,8 +16,11 @@ import (
 	"time"
 )
 
+// authority is the service's.
+const authority = "echo.default.svc.cluster.local:8080"
+
 // request is that of a browser-like client inside a mesh.
-const request = "GET /api/v1/items?id=42 HTTP/1.1\r\nHost: echo.default.svc.cluster.local\r\nUser-Agent: bench/1\r\nAccept: */*\r\n" +
+const request = "GET /api/v1/items?id=42 HTTP/1.1\r\nHost: " + authority + "\r\nUser-Agent: bench/1\r\nAccept: */*\r\n" +
 	"Accept-Encoding: gzip\r\nX-Request-Id: 0b1f8a7e-2d7f-4b7f-9a55-2d1f6c9f7a10\r\n\r\n"
 
 // http1Endpoints answer every request with the same bytes. Both sides of the load do as few system calls as there can be,
@@ -44,8 +47,8 @@ func http1Endpoints(s setup) ([]string, func(), error) {
 	})
 }
 
-// http1Load sends a request on each connection and the next one when the response is there.
-func http1Load(ctx context.Context, s setup, address string) (outcome, error) {
+// each runs a client for each connection, and adds up what they saw.
+func each(ctx context.Context, s setup, address string, client func(ctx context.Context, s setup, address string, o *outcome) error) (outcome, error) {
 	results := make([]outcome, s.Connections)
 	fails := make([]error, s.Connections)
 	var wg sync.WaitGroup
@@ -55,10 +58,15 @@ func http1Load(ctx context.Context, s setup, address string) (outcome, error) {
 	wg.Wait()
 	var all outcome
 	for i := range results {
-		all.requests += results[i].requests
+		all.done += results[i].done
 		all.latency.merge(&results[i].latency)
 	}
 	return all, errors.Join(fails...)
+}
+
+// http1Load sends a request on each connection and the next one when the response is there.
+func http1Load(ctx context.Context, s setup, address string) (outcome, error) {
+	return each(ctx, s, address, client)
 }
 
 func client(ctx context.Context, s setup, address string, o *outcome) error {
@@ -90,7 +98,7 @@ func client(ctx context.Context, s setup, address string, o *outcome) error {
 		}
 		have = 0
 		t := time.Now()
-		o.requests++
+		o.done++
 		o.latency.add(t.Sub(began))
 		began = t
 		return true, rawWrite(fd, text)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -25,6 +24,8 @@ type call struct {
 	head, trailers   [][2]string
 	answer           func(s setup) []byte
 	wantName, wantIs string
+	// pingPong: the stream stays, and each message is answered by one; what counts is messages.
+	pingPong bool
 }
 
 // message is a gRPC message of n bytes with its prefix.
@@ -40,7 +41,7 @@ var grpcUnary = call{
 		{":method", "POST"},
 		{":scheme", "http"},
 		{":path", "/grpc.testing.TestService/UnaryCall"},
-		{":authority", "echo.default.svc.cluster.local:8080"},
+		{":authority", authority},
 		{"content-type", "application/grpc"},
 		{"user-agent", "grpc-go/1.85.0"},
 		{"te", "trailers"},
@@ -52,12 +53,19 @@ var grpcUnary = call{
 	wantName: "grpc-status", wantIs: "0",
 }
 
+// grpcStream is many small messages each way on streams that last as long as the round.
+var grpcStream = func() call {
+	c := grpcUnary
+	c.pingPong, c.wantName, c.wantIs = true, ":status", "200"
+	return c
+}()
+
 var http2Get = call{
 	request: [][2]string{
 		{":method", "GET"},
 		{":scheme", "http"},
 		{":path", "/api/v1/items?id=42"},
-		{":authority", "echo.default.svc.cluster.local"},
+		{":authority", authority},
 		{"user-agent", "bench/1"},
 		{"accept", "*/*"},
 		{"accept-encoding", "gzip"},
@@ -160,6 +168,12 @@ func (p *peer2) read(fd int, on func(t http2.FrameType, flags http2.Flags, id ui
 func (p *peer2) see(t http2.FrameType, flags http2.Flags, payload []byte) error {
 	switch {
 	case t == http2.FrameSettings && !flags.Has(http2.FlagSettingsAck):
+		for ; len(payload) >= 6; payload = payload[6:] {
+			// nginx wants no compression table of its endpoints.
+			if http2.SettingID(binary.BigEndian.Uint16(payload)) == http2.SettingHeaderTableSize {
+				p.enc.SetMaxDynamicTableSizeLimit(binary.BigEndian.Uint32(payload[2:]))
+			}
+		}
 		p.frame(http2.FrameSettings, http2.FlagSettingsAck, 0, nil)
 	case t == http2.FramePing && !flags.Has(http2.FlagPingAck):
 		p.frame(http2.FramePing, http2.FlagPingAck, 0, payload)
@@ -183,7 +197,16 @@ func http2Endpoints(what call) func(s setup) ([]string, func(), error) {
 			p.greet()
 			p.skip = len(http2.ClientPreface)
 			return inside(c, func(fd int) (bool, error) {
-				return p.read(fd, func(t http2.FrameType, flags http2.Flags, id uint32, _ []byte) error {
+				return p.read(fd, func(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) error {
+					if what.pingPong {
+						switch t { //nolint:exhaustive // the others are not of the stream
+						case http2.FrameHeaders:
+							p.headers(id, 0, what.head)
+						case http2.FrameData:
+							p.frame(http2.FrameData, 0, id, payload)
+						}
+						return nil
+					}
 					if t != http2.FrameHeaders && t != http2.FrameData || !flags.Has(http2.FlagDataEndStream) {
 						return nil
 					}
@@ -204,30 +227,42 @@ func http2Endpoints(what call) func(s setup) ([]string, func(), error) {
 // http2Load keeps s.Streams calls going on each connection.
 func http2Load(what call) func(ctx context.Context, s setup, address string) (outcome, error) {
 	return func(ctx context.Context, s setup, address string) (outcome, error) {
-		results := make([]outcome, s.Connections)
-		fails := make([]error, s.Connections)
-		var wg sync.WaitGroup
-		for i := range s.Connections {
-			wg.Go(func() { fails[i] = client2(ctx, s, what, address, &results[i]) })
-		}
-		wg.Wait()
-		var all outcome
-		for i := range results {
-			all.requests += results[i].requests
-			all.latency.merge(&results[i].latency)
-		}
-		return all, errors.Join(fails...)
+		return each(ctx, s, address, func(ctx context.Context, s setup, address string, o *outcome) error {
+			return client2(ctx, s, what, address, o)
+		})
 	}
 }
 
 // caller is one connection of the load.
 type caller struct {
 	*peer2
-	what  call
-	next  uint32
-	began map[uint32]time.Time
-	right bool
-	size  map[uint32]int
+	tcp  *net.TCPConn
+	what call
+	// answer is how long one is.
+	answer int
+	next   uint32
+	began  map[uint32]time.Time
+	right  bool
+	size   map[uint32]int
+	// again: the end of an answer begins the next request. done is how many ended.
+	again bool
+	done  int
+}
+
+// newCaller connects; nothing is sent yet.
+func newCaller(s setup, what call, address string) (*caller, error) {
+	nc, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := &caller{
+		peer2: newPeer2(), tcp: nc.(*net.TCPConn), what: what, answer: len(what.answer(s)),
+		next: 1, began: map[uint32]time.Time{}, size: map[uint32]int{},
+	}
+	c.dec.SetEmitFunc(func(f hpack.HeaderField) { c.right = c.right || f.Name == what.wantName && f.Value == what.wantIs })
+	c.out = append(c.out, http2.ClientPreface...)
+	c.greet()
+	return c, nil
 }
 
 func (c *caller) ask() {
@@ -239,37 +274,39 @@ func (c *caller) ask() {
 		return
 	}
 	c.headers(id, 0, c.what.request)
-	c.frame(http2.FrameData, http2.FlagDataEndStream, id, c.what.body)
+	end := http2.FlagDataEndStream
+	if c.what.pingPong {
+		end = 0
+	}
+	c.frame(http2.FrameData, end, id, c.what.body)
+}
+
+// flush sends what there is to send, and then hears until until says that it is enough.
+func (c *caller) flush(o *outcome, until func() bool) error {
+	if _, err := c.tcp.Write(c.out); err != nil {
+		return err
+	}
+	c.out = c.out[:0]
+	return inside(c.tcp, func(fd int) (bool, error) {
+		more, err := c.read(fd, func(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) error {
+			return c.heard(o, t, flags, id, payload)
+		})
+		return more && !until(), err
+	})
 }
 
 func client2(ctx context.Context, s setup, what call, address string, o *outcome) error {
-	nc, err := net.Dial("tcp", address)
+	c, err := newCaller(s, what, address)
 	if err != nil {
 		return err
 	}
-	tcp := nc.(*net.TCPConn)
-	defer tcp.Close() //nolint:errcheck // the round is over
-	defer context.AfterFunc(ctx, func() { _ = tcp.SetReadDeadline(time.Unix(1, 0)) })()
-	c := &caller{peer2: newPeer2(), what: what, next: 1, began: map[uint32]time.Time{}, size: map[uint32]int{}}
-	c.dec.SetEmitFunc(func(f hpack.HeaderField) { c.right = c.right || f.Name == what.wantName && f.Value == what.wantIs })
-	c.out = append(c.out, http2.ClientPreface...)
-	c.greet()
+	defer c.tcp.Close() //nolint:errcheck // the round is over
+	defer context.AfterFunc(ctx, func() { _ = c.tcp.SetReadDeadline(time.Unix(1, 0)) })()
+	c.again = true
 	for range s.Streams {
 		c.ask()
 	}
-	size := len(what.answer(s))
-	begun := false
-	err = inside(tcp, func(fd int) (bool, error) {
-		if !begun {
-			begun = true
-			err := rawWrite(fd, c.out)
-			c.out = c.out[:0]
-			return true, err
-		}
-		return c.read(fd, func(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) error {
-			return c.heard(o, size, t, flags, id, payload)
-		})
-	})
+	err = c.flush(o, func() bool { return false })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -277,14 +314,14 @@ func client2(ctx context.Context, s setup, what call, address string, o *outcome
 }
 
 // heard checks an answer, and asks anew at its end.
-func (c *caller) heard(o *outcome, size int, t http2.FrameType, flags http2.Flags, id uint32, payload []byte) error {
+func (c *caller) heard(o *outcome, t http2.FrameType, flags http2.Flags, id uint32, payload []byte) error {
 	switch t {
 	case http2.FrameHeaders:
 		c.right = false
 		if _, err := c.dec.Write(payload); err != nil {
 			return err
 		}
-		if !c.right && (c.what.trailers == nil || flags.Has(http2.FlagHeadersEndStream)) {
+		if !c.right && (c.what.trailers == nil || c.what.pingPong || flags.Has(http2.FlagHeadersEndStream)) {
 			return fmt.Errorf("no %s %s in an answer", c.what.wantName, c.what.wantIs)
 		}
 	case http2.FrameData:
@@ -294,16 +331,45 @@ func (c *caller) heard(o *outcome, size int, t http2.FrameType, flags http2.Flag
 	default:
 		return nil
 	}
-	if !flags.Has(http2.FlagDataEndStream) {
+	ended := flags.Has(http2.FlagDataEndStream)
+	if c.what.pingPong {
+		if ended {
+			return errors.New("a stream ended")
+		}
+		return c.pong(o, id)
+	}
+	if !ended {
 		return nil
 	}
-	if c.size[id] != size {
+	if c.size[id] != c.answer {
 		return errors.New("an answer of " + strconv.Itoa(c.size[id]) + " bytes")
 	}
-	o.requests++
-	o.latency.add(time.Since(c.began[id]))
+	c.count(o, id)
 	delete(c.began, id)
 	delete(c.size, id)
-	c.ask()
+	if c.again {
+		c.ask()
+	}
+	return nil
+}
+
+func (c *caller) count(o *outcome, id uint32) {
+	c.done++
+	o.done++
+	o.latency.add(time.Since(c.began[id]))
+}
+
+// pong sends the next message of a stream when one has come whole.
+func (c *caller) pong(o *outcome, id uint32) error {
+	if c.size[id] < c.answer {
+		return nil
+	}
+	if c.size[id] > c.answer {
+		return errors.New("more than was sent")
+	}
+	c.count(o, id)
+	c.size[id] = 0
+	c.began[id] = time.Now()
+	c.frame(http2.FrameData, 0, id, c.what.body)
 	return nil
 }

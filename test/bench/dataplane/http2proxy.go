@@ -75,8 +75,7 @@ func (x *request2) Ended(o relay2.Outcome) {
 }
 
 func serveRelay2(ctx context.Context, l net.Listener, endpoints []string) error {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bench_requests_total", Help: "Requests."}, []string{"cluster", "code_class"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "bench_duration_seconds", Help: "Their durations."}, []string{"cluster"})
+	requests, duration := metrics()
 	s := &stations2{
 		all: make([]station2, len(endpoints)), requests: requests.WithLabelValues("out", "2xx"),
 		failures: requests.WithLabelValues("out", "5xx"), duration: duration.WithLabelValues("out"),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -25,19 +26,12 @@ func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("taskset"); err != nil {
 		t.Skip("taskset is missing: install util-linux")
 	}
-	for _, workload := range names(workloads) {
-		t.Run(workload, func(t *testing.T) { testMeasure(t, workload) })
-	}
-}
-
-func testMeasure(t *testing.T, workload string) {
-	t.Helper()
 	s := setup{
-		Workload: workload, Connections: 4, Streams: 4, Body: 1024, Endpoints: 2, Rounds: 2, Duration: 200 * time.Millisecond,
-		Contenders: []string{"relay", "reverseproxy", "floor"},
+		Connections: 4, Streams: 4, Body: 1024, Endpoints: 2, Rounds: 2, Duration: 200 * time.Millisecond, Rate: 200, Rest: 50 * time.Millisecond,
+		contenders: []string{"freshmesh", "relay", "reverseproxy", "floor"},
 	}
 	file := filepath.Join(t.TempDir(), "out.json")
-	if err := measure(t.Context(), s, file); err != nil {
+	if err := measure(t.Context(), s, workloadNames(), file); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(file)
@@ -48,10 +42,38 @@ func testMeasure(t *testing.T, workload string) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
-	for i, name := range s.Contenders {
-		if run := r.Runs[i]; run.Contender != name || len(run.CPUMicros) != s.Rounds || run.CPUMicros[0] <= 0 || run.Rate[1] <= 0 {
-			t.Errorf("%s has no results: %+v", name, run)
+	if len(r.Workloads) != len(workloads) {
+		t.Fatalf("%d workloads of %d", len(r.Workloads), len(workloads))
+	}
+	for i, one := range r.Workloads {
+		w := workloads[i]
+		want := len(s.contenders)
+		if w.speaks == opaque {
+			want = 2
 		}
+		if len(one.Runs) != want {
+			t.Errorf("%s: %d contenders, want %d; %v", w.name, len(one.Runs), want, one.Skipped)
+		}
+		for _, run := range one.Runs {
+			if w.load == nil && len(run.IdleBytes) != 1 || w.load != nil && (len(run.CPUMicros) != s.Rounds || run.CPUMicros[0] <= 0 || run.Rate[1] <= 0) {
+				t.Errorf("%s: %s has no results: %+v", w.name, run.Contender, run)
+			}
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	of := func(contender string, micros float64) *run {
+		return &run{Contender: contender, CPUMicros: []float64{micros}}
+	}
+	w, _ := named("grpc")
+	r := results{Workloads: []result{{workload: w, Runs: []*run{of("freshmesh", 5), of("envoy", 10), of("haproxy", 6)}}}}
+	want := []verdict{
+		{"grpc", "freshmesh", "envoy", .45, .5, false},
+		{"grpc", "freshmesh", "haproxy", .9, 5. / 6, true},
+	}
+	if got := r.judge(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"runtime/pprof"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 
 // serve is the process of one of our own contenders: it writes its address to stdout and relays until it is told to stop.
 func serve(ctx context.Context, s setup, endpoints []string) error {
-	name, profile, h2 := s.Contenders[0], s.profile, workloads[s.Workload].http2
+	name, profile, h2 := s.contenders[0], s.profile, s.speaks().http2()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func serve(ctx context.Context, s setup, endpoints []string) error {
 	case "reverseproxy":
 		return serveReverseProxy(l, endpoints, h2)
 	case "floor":
-		return serveFloor(l, endpoints)
+		return serveFloor(l, endpoints, s.speaks())
 	}
 	return fmt.Errorf("there is no proxy %q here", name)
 }
@@ -105,8 +106,7 @@ func (s *stations) Serve(x *relay.Exchange) {
 }
 
 func serveRelay(ctx context.Context, l net.Listener, endpoints []string) error {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bench_requests_total", Help: "Requests."}, []string{"cluster", "code_class"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "bench_duration_seconds", Help: "Their durations."}, []string{"cluster"})
+	requests, duration := metrics()
 	s := &stations{
 		all: make([]station, len(endpoints)), requests: requests.WithLabelValues("out", "2xx"),
 		failures: requests.WithLabelValues("out", "5xx"), duration: duration.WithLabelValues("out"),
@@ -142,23 +142,43 @@ func serveReverseProxy(l net.Listener, endpoints []string, h2 bool) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(!h2)
 	protocols.SetUnencryptedHTTP2(h2)
+	requests, duration := metrics()
 	p := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: endpoints[next.Add(1)%uint64(len(endpoints))]})
 			r.Out.Host = r.In.Host
 		},
-		Transport: &http.Transport{MaxIdleConns: 10000, MaxIdleConnsPerHost: 10000, DisableCompression: true, Protocols: &protocols},
-		ErrorLog:  log.New(io.Discard, "", 0),
+		Transport: &http.Transport{
+			MaxIdleConns: 10000, MaxIdleConnsPerHost: 10000, DisableCompression: true, Protocols: &protocols,
+			ResponseHeaderTimeout: 15 * time.Second,
+		},
+		ModifyResponse: func(r *http.Response) error {
+			requests.WithLabelValues("out", strconv.Itoa(r.StatusCode/100)+"xx").Inc()
+			return nil
+		},
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
 	}
-	err := (&http.Server{Handler: p, Protocols: &protocols}).Serve(l) //nolint:gosec // it is one that has no timeouts
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		p.ServeHTTP(w, r)
+		duration.WithLabelValues("out").Observe(time.Since(began).Seconds())
+	})
+	err := (&http.Server{Handler: counted, Protocols: &protocols, ReadHeaderTimeout: 30 * time.Second}).Serve(l)
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
+// metrics are what our own contenders count.
+func metrics() (requests *prometheus.CounterVec, duration *prometheus.HistogramVec) {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bench_requests_total", Help: "Requests."}, []string{"cluster", "code_class"}),
+		prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "bench_duration_seconds", Help: "Their durations."}, []string{"cluster"})
+}
+
 // serveFloor copies whatever one read gives, and does not look at it; connections are mapped one to one.
-func serveFloor(l net.Listener, endpoints []string) error {
+func serveFloor(l net.Listener, endpoints []string, p protocol) error {
 	var next atomic.Uint64
 	return accept(l, func(c net.Conn) {
 		defer c.Close() //nolint:errcheck // it is over
@@ -167,6 +187,15 @@ func serveFloor(l net.Listener, endpoints []string) error {
 			return
 		}
 		defer up.Close() //nolint:errcheck // it is over
+		if p != http1 {
+			// Either side may speak.
+			go func() {
+				pump(up, c, p)
+				_ = up.Close()
+			}()
+			pump(c, up, p)
+			return
+		}
 		buf := make([]byte, 16<<10)
 		for {
 			for _, way := range [][2]net.Conn{{c, up}, {up, c}} {
@@ -180,4 +209,13 @@ func serveFloor(l net.Listener, endpoints []string) error {
 			}
 		}
 	})
+}
+
+// pump copies until the end; opaque bytes do not leave the kernel.
+func pump(to, from net.Conn, p protocol) {
+	if p == opaque {
+		_, _ = io.Copy(to, from)
+		return
+	}
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 16<<10))
 }

@@ -3,8 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -12,13 +13,15 @@ import (
 type run struct {
 	Contender string `json:"contender"`
 	Version   string `json:"version,omitempty"`
-	// Each has an entry for each round: CPU time of the proxy by request, requests by
+	// Each has an entry for each round: CPU time of the proxy by unit (see workload), units by
 	// second, how busy the proxy's CPU was with it, and latencies.
-	CPUMicros []float64 `json:"cpuMicros"`
-	Rate      []float64 `json:"rate"`
-	Busy      []float64 `json:"busy"`
-	P50Micros []float64 `json:"p50Micros"`
-	P99Micros []float64 `json:"p99Micros"`
+	CPUMicros []float64 `json:"cpuMicros,omitempty"`
+	Rate      []float64 `json:"rate,omitempty"`
+	Busy      []float64 `json:"busy,omitempty"`
+	P50Micros []float64 `json:"p50Micros,omitempty"`
+	P99Micros []float64 `json:"p99Micros,omitempty"`
+	// IdleBytes is the memory by idle connection.
+	IdleBytes []float64 `json:"idleBytes,omitempty"`
 	// Resident is the greatest resident set seen after a round, in bytes.
 	Resident uint64 `json:"resident"`
 
@@ -28,11 +31,18 @@ type run struct {
 // warm is how long a round runs before it counts.
 const warm = 300 * time.Millisecond
 
-// errNothing is a round that says nothing: on a busy machine the proxy may not have run at all.
-var errNothing = errors.New("no request was answered")
+// patience is how long a round may take until something is answered: on a busy machine a proxy may not run at all for a while.
+const patience = 30 * time.Second
 
-// round loads the proxy for a while.
+var errNothing = fmt.Errorf("no request was answered in %s", patience)
+
+// round loads the proxy for s.Duration, and again until something was answered.
 func (r *run) round(ctx context.Context, s setup, w workload) error {
+	if w.load == nil {
+		b, err := w.weigh(ctx, s, r.proxy)
+		r.IdleBytes = append(r.IdleBytes, b)
+		return err
+	}
 	warming, cancel := context.WithTimeout(ctx, warm)
 	defer cancel()
 	if _, err := w.load(warming, s, r.proxy.address); err != nil {
@@ -43,23 +53,26 @@ func (r *run) round(ctx context.Context, s setup, w workload) error {
 		return err
 	}
 	began := time.Now()
-	timed, cancel := context.WithTimeout(ctx, s.Duration)
-	defer cancel()
-	o, err := w.load(timed, s, r.proxy.address)
-	if err != nil {
-		return err
+	var o outcome
+	for o.done == 0 {
+		timed, cancel := context.WithTimeout(ctx, s.Duration)
+		o, err = w.load(timed, s, r.proxy.address)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil || o.done == 0 && time.Since(began) > patience {
+			return cmp.Or(ctx.Err(), errNothing)
+		}
 	}
 	took := time.Since(began)
 	after, err := cpuTime(r.proxy.pid)
 	if err != nil {
 		return err
 	}
-	if o.requests == 0 {
-		return errNothing
-	}
-	used := after - before
-	r.CPUMicros = append(r.CPUMicros, used.Seconds()*1e6/float64(o.requests))
-	r.Rate = append(r.Rate, float64(o.requests)/took.Seconds())
+	used, units := after-before, float64(o.done)/w.per
+	r.CPUMicros = append(r.CPUMicros, used.Seconds()*1e6/units)
+	r.Rate = append(r.Rate, units/took.Seconds())
 	r.Busy = append(r.Busy, used.Seconds()/took.Seconds())
 	r.P50Micros = append(r.P50Micros, o.latency.quantile(.5).Seconds()*1e6)
 	r.P99Micros = append(r.P99Micros, o.latency.quantile(.99).Seconds()*1e6)

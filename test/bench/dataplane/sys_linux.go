@@ -32,6 +32,16 @@ func rawWrite(fd int, p []byte) error {
 	return nil
 }
 
+// roomForConnections lets this process and those it starts have as many descriptors as they may.
+func roomForConnections() error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return err
+	}
+	l.Cur = l.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+}
+
 // pin puts this process on one CPU.
 func pin(cpu int) error {
 	var set [16]uint64

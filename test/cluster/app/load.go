@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -106,7 +107,7 @@ func (c client) run(ctx context.Context) error {
 			talk = nil
 		}
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
-		talk = c.once(limit, talk, fmt.Sprint(n), func() { began = time.Now() })
+		talk = c.once(limit, talk, strconv.Itoa(n), func() { began = time.Now() })
 		cancel()
 	}
 }
@@ -150,12 +151,19 @@ func load(ctx context.Context, args []string) error {
 	clients := flags.Int("clients", 2, "of each kind")
 	kinds := flags.StringSlice("kinds", []string{"http", "grpc", "stream", "ws", "tcp"}, "kinds of clients")
 	life := flags.Duration("life", 0, "of a conversation; 0 for ever")
+	gates := flags.StringSlice("gate", nil, "PORT=ADDRESS: let others reach what listens on this pod's loopback interface")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	r := &recorder{stats: report.Stats{Kinds: make(map[string]*report.Kind)}}
 	group, ctx := errgroup.WithContext(ctx)
 	listenStats(ctx, group, *stats, r)
+	for _, g := range *gates {
+		port, to, _ := strings.Cut(g, "=")
+		if err := openGate(ctx, group, ":"+port, to); err != nil {
+			return err
+		}
+	}
 	for _, kind := range *kinds {
 		dial, err := dialer(kind, *proxy, *host, *tcp, r)
 		if err != nil {

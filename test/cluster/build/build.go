@@ -30,7 +30,7 @@ const ldflags = "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernete
 
 // Programs is where the programs are.
 type Programs struct {
-	// Kubernetes is a directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+	// Kubernetes is a directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
 	Kubernetes string
 	// Own is a directory with xds-server, dataplane, enter and app, built without cgo as the images are.
 	Own string
@@ -87,7 +87,7 @@ func buildKubernetes(ctx context.Context, root, cache string) (string, error) {
 	fmt.Fprintln(os.Stderr, "building Kubernetes "+KubernetesVersion+" and etcd into "+dir+"; about 6 minutes on 2 cores, the first time only")
 	k8s := "k8s.io/kubernetes/cmd/"
 	if err := run(ctx, module(root), nil, "build", "-ldflags", ldflags, "-o", temporary+"/",
-		"./etcd", k8s+"kube-apiserver", k8s+"kube-controller-manager", k8s+"kube-scheduler"); err != nil {
+		"./etcd", k8s+"kube-apiserver", k8s+"kube-controller-manager", k8s+"kube-scheduler", k8s+"kubectl"); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(temporary, dir)

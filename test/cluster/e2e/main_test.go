@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
+	"github.com/freshmesh/freshmesh/test/cluster/build"
 	"github.com/freshmesh/freshmesh/test/cluster/kubelet"
 	"github.com/freshmesh/freshmesh/test/cluster/rig"
 )
@@ -61,13 +63,22 @@ func start() error {
 	if the, err = rig.Start(ctx, rig.Config{Nodes: 4, Images: images}); err != nil {
 		return err
 	}
-	manifest, err := render("mesh.yaml", map[string]any{"CheckInterval": "15s"})
-	if err == nil {
-		err = the.Apply(ctx, "", manifest, false)
-	}
-	if err != nil {
+	if err := install(ctx); err != nil {
 		the.Close()
 		return fmt.Errorf("start the mesh: %w", err)
 	}
 	return nil
+}
+
+// install applies configs/kubernetes as it is shipped, and nothing else.
+func install(ctx context.Context) error {
+	root, err := build.Root()
+	if err != nil {
+		return err
+	}
+	manifests, err := exec.CommandContext(ctx, filepath.Join(the.Programs.Kubernetes, "kubectl"), "kustomize", filepath.Join(root, "configs", "kubernetes")).Output()
+	if err != nil {
+		return fmt.Errorf("kubectl kustomize: %w", err)
+	}
+	return the.Apply(ctx, "", manifests, false)
 }

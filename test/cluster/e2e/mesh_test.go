@@ -95,7 +95,7 @@ func (m *mesh) steady() {
 func (c client) askFor(ctx context.Context, authority string) (status int, who string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.pod.Status.PodIP+":15001/", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.pod.Status.PodIP+":9901/", http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}

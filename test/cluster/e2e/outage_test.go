@@ -28,7 +28,7 @@ import (
 
 // knowsTime is within what the xds-servers here find that something is wrong, or right again:
 // their check interval and the client's back-off, on a loaded machine.
-const knowsTime = time.Minute
+const knowsTime = 2 * time.Minute
 
 // The API server restarts, hangs, and goes back to an older state. What is
 // known is served on, the xds-servers say that they know nothing new, and go on when it is back.
@@ -57,7 +57,7 @@ func readiness(ctx context.Context, address string) (admin.Readiness, error) {
 // servers gives the admin addresses of the xds-servers.
 func servers(t *testing.T) []string {
 	t.Helper()
-	list, err := the.Admin.CoreV1().Pods(meshNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=xds-server"})
+	list, err := the.Admin.CoreV1().Pods(meshNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: meshPods})
 	if err != nil {
 		t.Fatal(err)
 	}

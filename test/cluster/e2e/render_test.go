@@ -32,18 +32,11 @@ func render(name string, data any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// sidecar is what the proxies' templates need.
-type sidecar struct {
-	Zone, DrainTime string
-	// Listen are for dataplane, TCP for Envoy: where TCP for a cluster is taken.
-	Listen, TCP []string
-}
-
 // backend is what backend.yaml and pod.yaml need.
 type backend struct {
 	Name     string
 	Replicas int
-	// Strategy and PreStop are YAML; PreStop "" is none.
+	// Strategy and PreStop are YAML; PreStop "" is what injection makes of it.
 	Strategy, PreStop string
 	// Version is part of the pod template: another one is a rollout.
 	Version string
@@ -54,23 +47,22 @@ type backend struct {
 	// Spread is a label of nodes that the pods are spread by; "" for none.
 	Spread string
 	Args   []string
-	// Sidecar is nil for pods without a proxy.
-	Sidecar *sidecar
+	// Mesh pods get a proxy by injection.
+	Mesh bool
 }
 
-// barrier is the preStop that waits until no proxy uses the pod.
-const barrier = `{httpGet: {port: 15021, path: "/drain?timeout=25s"}}`
+// noHook is a preStop that does nothing: the barrier is not put in its place.
+const noHook = "{exec: {command: [/bin/true]}}"
 
 // plain is a backend without a proxy.
 func plain(name string, replicas int) backend {
 	return backend{Name: name, Replicas: replicas, Strategy: rolling("25%", "25%"), Version: "1", Grace: 5}
 }
 
-// inMesh is a backend as it is meant to run: with a data plane, and the barrier.
+// inMesh is a backend as it is meant to run: with a data plane, and the barrier of half the grace.
 func inMesh(name string, replicas int, strategy string) backend {
 	return backend{
-		Name: name, Replicas: replicas, Strategy: strategy, PreStop: barrier, Version: "1", Grace: 40,
-		Sidecar: &sidecar{DrainTime: "10s", Zone: `""`},
+		Name: name, Replicas: replicas, Strategy: strategy, Version: "1", Grace: 50, Mesh: true,
 	}
 }
 

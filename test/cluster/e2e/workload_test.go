@@ -77,7 +77,7 @@ func recreate(t *testing.T, m *mesh) {
 	m.echo.Strategy = "{type: Recreate}"
 	m.echo.Version += "+"
 	// Nobody takes the last pod's place before it has gone: the barrier waits for that in vain.
-	m.echo.PreStop = ""
+	m.echo.PreStop = noHook
 	m.deploy(m.echo)
 	since := time.Now()
 	for _, c := range m.clients {
@@ -185,7 +185,7 @@ func (m *mesh) sees(authority string, endpoints int, listed []string) {
 				return false, fmt.Sprint(status, who, err)
 			}
 			var text string
-			if err := fetch(ctx, "GET", "http://"+c.pod.Status.PodIP+":15000/clusters", &text); err != nil {
+			if err := fetch(ctx, "GET", c.adminURL("/clusters"), &text); err != nil {
 				return false, err
 			}
 			seen := make(map[string]bool)

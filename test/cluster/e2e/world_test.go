@@ -23,6 +23,7 @@ import (
 
 const (
 	meshNamespace = "freshmesh"
+	meshPods      = "app.kubernetes.io/name=xds-server"
 	// startTime bounds the start of a few pods, and rolloutTime a rollout, on a loaded machine too.
 	startTime   = 2 * time.Minute
 	rolloutTime = 5 * time.Minute
@@ -38,13 +39,24 @@ type place struct {
 func newPlace(t *testing.T, name string) place {
 	t.Helper()
 	deployed(t, meshNamespace, "xds-server", startTime)
-	p := place{t, the.Namespace(t, name, nil)}
+	p := place{t, the.Namespace(t, name, map[string]string{"freshmesh.dev/inject": "enabled"})}
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.logs()
 		}
 	})
+	p.injects()
 	return p
+}
+
+// injects waits until the API server has heard of the policy and of the namespace.
+func (p place) injects() {
+	p.t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Image: "app"}}}}
+	rig.Until(p.t, startTime, "injection at work", func(ctx context.Context) (bool, any) {
+		got, err := the.Admin.CoreV1().Pods(p.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && len(got.Spec.InitContainers) == 1, fmt.Sprint(got, err)
+	})
 }
 
 // apply applies a template.
@@ -82,7 +94,7 @@ func deployed(t *testing.T, namespace, name string, within time.Duration) {
 		if err != nil || !rolledOut(d) {
 			return false, fmt.Sprint(err, d.Status)
 		}
-		pods, err := the.Admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		pods, err := the.Admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 		return err == nil && len(pods.Items) == int(*d.Spec.Replicas), fmt.Sprint(err, len(pods.Items), " pods")
 	})
 }
@@ -181,7 +193,7 @@ func fetch(ctx context.Context, method, url string, to any) error {
 
 // audits gives the audit of every xds-server.
 func audits(ctx context.Context) ([]ack.Audit, error) {
-	pods, err := the.Admin.CoreV1().Pods(meshNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=xds-server"})
+	pods, err := the.Admin.CoreV1().Pods(meshNamespace).List(ctx, metav1.ListOptions{LabelSelector: meshPods})
 	if err != nil {
 		return nil, err
 	}
@@ -223,10 +235,14 @@ type client struct {
 
 // clientPod is what client.yaml needs.
 type clientPod struct {
-	Name, Node, Proxy, Host, Kinds, Life string
-	Rate                                 float64
-	Clients                              int
-	Sidecar                              sidecar
+	Name, Node, Host, Kinds, Life string
+	// Zone is for Envoy, which does not know its node.
+	Zone    string
+	Envoy   bool
+	Rate    float64
+	Clients int
+	// Listen is where TCP for a cluster is taken, ADDRESS=CLUSTER.
+	Listen []string
 }
 
 // everyKind is what clients speak.
@@ -238,10 +254,9 @@ func (p place) client(name, proxy, service string, edit func(*clientPod)) client
 	if proxy == "envoy" && os.Getenv(envoyDir) == "" {
 		p.t.Skip("no Envoy")
 	}
-	tcp := "127.0.0.1:9001=" + p.name(service) + ":9000"
 	c := clientPod{
-		Name: name, Node: "node-1", Proxy: proxy, Host: p.name(service), Kinds: everyKind, Life: "0s", Rate: 20, Clients: 2,
-		Sidecar: sidecar{Zone: "zone-a", DrainTime: "1s", Listen: []string{tcp + ",tcp"}, TCP: []string{tcp}},
+		Name: name, Node: "node-1", Zone: "zone-a", Envoy: proxy == "envoy", Host: p.name(service), Kinds: everyKind, Life: "0s", Rate: 20, Clients: 2,
+		Listen: []string{"127.0.0.1:9001=" + p.name(service) + ":9000"},
 	}
 	if edit != nil {
 		edit(&c)
@@ -275,6 +290,9 @@ func (c client) reset() {
 	}
 }
 
+// adminURL leads to its proxy's admin side.
+func (c client) adminURL(path string) string { return "http://" + c.pod.Status.PodIP + ":9902" + path }
+
 func (c client) url(path string) string { return "http://" + c.pod.Status.PodIP + ":9900" + path }
 
 func (c client) ask(ctx context.Context) (report.Stats, error) {
@@ -293,7 +311,8 @@ func (c client) stats() report.Stats {
 }
 
 // answeredBy waits until answers have come, since the time given, from each of the
-// backends named to short requests, and from any of them to what is long-lived.
+// backends named to short requests, and from any of them to what is long-lived. A balancer
+// by least requests may spare those that have long-lived ones: they need not answer others.
 func (c client) answeredBy(since time.Time, names ...string) {
 	c.t.Helper()
 	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
@@ -301,19 +320,27 @@ func (c client) answeredBy(since time.Time, names ...string) {
 		if err != nil {
 			return false, err
 		}
+		busy := make(map[string]bool)
+		for kind, k := range s.Kinds {
+			for name, b := range k.Answers {
+				busy[name] = busy[name] || !short(kind) && b.Last.After(since)
+			}
+		}
 		for kind, k := range s.Kinds {
 			all, some := true, false
 			for _, name := range names {
 				late := k.Answers[name].Last.After(since)
-				all, some = all && late, some || late
+				all, some = all && (late || busy[name]), some || late
 			}
-			if short := kind == "http" || kind == "grpc"; short && !all || !some {
+			if short(kind) && !all || !some {
 				return false, fmt.Sprintf("%s: %+v", kind, k)
 			}
 		}
 		return len(s.Kinds) > 0, nil
 	})
 }
+
+func short(kind string) bool { return kind == "http" || kind == "grpc" }
 
 // lossless wants every request answered, and says how many there were.
 func (c client) lossless() report.Stats {

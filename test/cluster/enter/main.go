@@ -33,13 +33,12 @@ type container struct {
 
 func main() {
 	runtime.LockOSThread()
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "enter:", err)
-		os.Exit(128)
-	}
+	fmt.Fprintln(os.Stderr, "enter:", become())
+	os.Exit(128)
 }
 
-func run() error {
+// become returns only with an error.
+func become() error {
 	var c container
 	if err := json.Unmarshal([]byte(os.Args[1]), &c); err != nil {
 		return err
@@ -59,14 +58,14 @@ func run() error {
 	if err := os.Chdir(c.Dir); err != nil {
 		return err
 	}
-	if err := become(c.User, c.Group); err != nil {
+	if err := take(c.User, c.Group); err != nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", c.Args[0], syscall.Exec(c.Args[0], c.Args, c.Env))
 }
 
-// become takes another user's rights; 0 stays what it is.
-func become(user, group int) error {
+// take takes another user's rights; 0 stays what it is.
+func take(user, group int) error {
 	if user == 0 && group == 0 {
 		return nil
 	}

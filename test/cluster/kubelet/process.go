@@ -90,7 +90,7 @@ func (p *process) wait() {
 		s.Reason, s.ExitCode, s.Message = "ContainerStatusUnknown", 137, err.Error()
 	}
 	p.how = s
-	p.tell("ended", fmt.Sprint(s.ExitCode))
+	p.tell("ended", itoa(s.ExitCode))
 	close(p.ended)
 }
 

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,9 +108,7 @@ func (w *worker) projected(ctx context.Context, p *v1.ProjectedVolumeSource) (fi
 		if err != nil {
 			return nil, time.Time{}, err
 		}
-		for name, content := range f {
-			all[name] = content
-		}
+		maps.Copy(all, f)
 	}
 	return all, expires, nil
 }
@@ -140,9 +139,7 @@ func (w *worker) configMap(ctx context.Context, name string, items []v1.KeyToPat
 	for k, v := range m.Data {
 		content[k] = []byte(v)
 	}
-	for k, v := range m.BinaryData {
-		content[k] = v
-	}
+	maps.Copy(content, m.BinaryData)
 	return content.pick(items), nil
 }
 

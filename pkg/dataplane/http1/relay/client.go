@@ -177,7 +177,7 @@ func (c *Client) Serve() {
 func (c *Client) recovered(v any) {
 	// A second one has nothing to add.
 	defer func() { _ = recover() }()
-	if v != http.ErrAbortHandler {
+	if err, _ := v.(error); !errors.Is(err, http.ErrAbortHandler) {
 		c.cfg.Panicked(c.sock.RemoteAddr(), v, debug.Stack())
 	}
 	if c.x.ctx != nil {
@@ -271,7 +271,7 @@ func (c *Client) idle() bool {
 		case err == nil:
 			return true
 		case first && errors.Is(err, os.ErrDeadlineExceeded) && !c.leaving.Load():
-			c.refused(errLateHead)
+			_ = c.refused(errLateHead)
 			return false
 		case !errors.Is(err, errWoken) || c.cutBy.Load() != nil:
 			return false
