@@ -55,7 +55,7 @@ type straight struct{ pool *relay.Pool }
 func (s straight) Request(relay.Ticket, *message.Request) (relay.Exchange, relay.Decision) {
 	return s, relay.Decision{To: s.pool}
 }
-func (straight) Sent()                                           {}
+func (straight) Sent() *upstream.Error                           { return nil }
 func (straight) Response(*message.Response, bool) relay.Decision { return relay.Decision{} }
 func (straight) Trailers([]message.Field) relay.Decision         { return relay.Decision{} }
 func (straight) Failed(*upstream.Error, bool) relay.Decision     { return relay.Decision{} }

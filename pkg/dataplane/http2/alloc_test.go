@@ -22,7 +22,7 @@ type plain struct{ pool *Pool }
 func (p *plain) Request(Ticket, *message.Request) (Exchange, Decision) {
 	return p, Decision{To: p.pool}
 }
-func (*plain) Sent()                                     {}
+func (*plain) Sent() *upstream.Error                     { return nil }
 func (*plain) Response(*message.Response, bool) Decision { return Decision{} }
 func (*plain) Trailers([]message.Field) Decision         { return Decision{} }
 func (*plain) Failed(*upstream.Error, bool) Decision     { return Decision{} }

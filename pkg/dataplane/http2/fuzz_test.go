@@ -174,7 +174,7 @@ func (h *to) Request(Ticket, *message.Request) (Exchange, Decision) {
 
 type toExchange struct{ h *to }
 
-func (toExchange) Sent()                                     {}
+func (toExchange) Sent() *upstream.Error                     { return nil }
 func (toExchange) Response(*message.Response, bool) Decision { return Decision{} }
 func (toExchange) Trailers([]message.Field) Decision         { return Decision{} }
 func (toExchange) Failed(*upstream.Error, bool) Decision     { return Decision{} }

@@ -19,8 +19,8 @@ type Handler interface {
 // Exchange hears what becomes of one request. Its methods are called one after
 // another, never at once, under the same rule as Handler's.
 type Exchange interface {
-	// Sent says that a place on a connection was had, and the request goes out now.
-	Sent()
+	// Sent says that a place on a connection was had, and the request goes out now. An error ends it.
+	Sent() *upstream.Error
 	// Response has the final head of an answer, which may be changed, before it is passed on. end: it has no body
 	// and no trailers, as a gRPC response without messages. The zero Decision passes it on, Hold keeps it until its
 	// body begins or its trailers have come; anything else gives this answer up.

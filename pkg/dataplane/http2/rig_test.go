@@ -136,7 +136,7 @@ type rigExchange struct {
 	tries int
 }
 
-func (x *rigExchange) Sent() {}
+func (x *rigExchange) Sent() *upstream.Error { return nil }
 
 func (x *rigExchange) Response(*message.Response, bool) Decision { return Decision{} }
 

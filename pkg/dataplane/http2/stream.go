@@ -163,8 +163,9 @@ func (s *Stream) open(t *Turn, waited bool) {
 	default:
 		s.phase, s.far, s.farToken = sending, far, token
 		s.consumed = 0
-		s.exchange.Sent()
-		if !bare {
+		if e := s.exchange.Sent(); e != nil {
+			s.fail(t, e)
+		} else if !bare {
 			s.resend(t)
 		}
 	}

@@ -29,7 +29,7 @@ type bridge struct {
 	// open begins a call on the connection that acquire had, and unused gives that back instead; nil for none.
 	open   func(*message.Request) (call, error)
 	unused func()
-	sent *sending
+	sent   *sending
 	// head is that of the answer, until its body is read; first is what was read of that.
 	head       *message.Response
 	first      []byte

@@ -92,6 +92,13 @@ func (s *stream) guard(d *http2.Decision) {
 	}
 }
 
+// guardLease is guard where a lease may be half used.
+func (s *stream) guardLease(e **upstream.Error) {
+	if v := recover(); v != nil {
+		*e = s.defect(v)
+	}
+}
+
 // bound sets the deadline, unless an earlier one is set.
 func (s *stream) bound(at time.Time) {
 	if s.deadline.IsZero() || at.Before(s.deadline) {
@@ -167,16 +174,18 @@ func changedProtocol(lease *endpoints.Lease) *upstream.Error {
 }
 
 // Sent implements http2.Exchange.
-func (s *stream) Sent() {
+func (s *stream) Sent() (e *upstream.Error) {
 	if s.bridged {
-		return
+		return nil
 	}
+	defer s.guardLease(&e)
 	s.asked = true
 	s.tries.connected(s.lease)
 	if d := s.tries.policy.PerTryTimeout; d > 0 {
 		s.tryBy = time.Now().Add(d)
 		s.arm()
 	}
+	return nil
 }
 
 // Response implements http2.Exchange.

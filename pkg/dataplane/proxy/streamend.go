@@ -63,7 +63,9 @@ func (s *stream) over(o http2.Outcome) {
 	if o.Err != nil && s.lease != nil {
 		o.Err = ourDoing(upstream.None, s.lease, o.Err)
 	}
-	s.release(o)
+	if e := s.release(o); e != nil {
+		o.Err = e
+	}
 	s.received = o.Received
 	if o.Err == nil || o.Answered {
 		s.sent = o.Sent
@@ -79,28 +81,34 @@ func (s *stream) over(o http2.Outcome) {
 	s.Tracker.end()
 }
 
-// release ends the lease of the last attempt.
-func (s *stream) release(o http2.Outcome) {
+// release ends the lease of the last attempt. Its error is a defect of ours, after which the lease has ended too.
+func (s *stream) release(o http2.Outcome) (e *upstream.Error) {
 	lease := s.lease
 	if lease == nil {
-		return
+		return nil
 	}
 	s.lease = nil
+	defer func() {
+		if e != nil {
+			lease.Abandon()
+		}
+	}()
+	defer s.guardLease(&e)
 	switch {
 	case o.Err == nil && s.asked:
 		lease.End(true)
-		return
+		return nil
 	case o.Err != nil && o.Err.Reason == upstream.Internal:
 		// Nobody knows how far it came.
 		lease.Abandon()
-		return
+		return nil
 	case o.Answered:
 		ok := notTheirs(o.Err.Reason)
 		if !ok {
 			lease.BrokenOff()
 		}
 		lease.End(ok)
-		return
+		return nil
 	case o.Err == nil:
 		o.Err = &upstream.Error{Reason: upstream.ClientGone}
 	}
@@ -110,6 +118,7 @@ func (s *stream) release(o http2.Outcome) {
 	} else {
 		s.tries.undialled(lease, o.Err)
 	}
+	return nil
 }
 
 // wait has f called by a goroutine, which may wait until the request has ended; what f gives is then called

@@ -53,7 +53,7 @@ func (s *stations2) Request(k relay2.Ticket, _ *heads.Request) (relay2.Exchange,
 	return x, relay2.Decision{To: a.pool}
 }
 
-func (x *request2) Sent()                                          {}
+func (x *request2) Sent() *upstream.Error                          { return nil }
 func (x *request2) Response(*heads.Response, bool) relay2.Decision { return relay2.Decision{} }
 func (x *request2) Trailers([]heads.Field) relay2.Decision         { return relay2.Decision{} }
 func (x *request2) Failed(*upstream.Error, bool) relay2.Decision   { return relay2.Decision{} }
