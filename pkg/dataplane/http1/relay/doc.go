@@ -46,7 +46,7 @@
 // Proxy-Status. An endpoint's death within a body never becomes text: Relay has
 // failed by then, and the connection is closed with an incomplete body.
 //
-// # How this takes the place of net/http in package proxy
+// # How package proxy uses it
 //
 //   - Pool is made beside upstream.Pool for endpoints of HTTP/1.1, with
 //     upstream.Pool.Dial as its Dial: so the gate, the classification of dial errors,
@@ -67,7 +67,7 @@
 //   - CONNECT is Connect after a dial, 101 is Switch; both give the connections, and
 //     splice copies between them.
 //   - An HTTP/2 endpoint answers an HTTP/1.1 client through ReadBody, WriteHead, Write
-//     and Finish. The other way round is for a type beside Exchange, on the same Conn.
+//     and Finish. The other way round is Call, on the same Conn.
 //
 // # Bounds
 //
