@@ -115,7 +115,8 @@ func (f *breakage) pump(dst, src halfCloser) int64 {
 
 // ended passes on how the direction from src to dst ended; err is nil at the end of the stream.
 func (f *breakage) ended(dst, src halfCloser, err error) {
-	if err == nil && !f.told(src).Load() && (dead(tcpOf(src)) || f.over.Load()) {
+	// It is asked last whether src was told: one that both sides have ended in order looks dead too, from then on.
+	if err == nil && (dead(tcpOf(src)) || f.over.Load()) && !f.told(src).Load() {
 		// A reset is reported once. The other direction, which writes there, had
 		// the error, and to this one it looks like an end.
 		err = syscall.ECONNRESET
