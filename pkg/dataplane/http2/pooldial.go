@@ -82,7 +82,8 @@ func (p *Pool) missed(e *upstream.Error) {
 		t.Add(p)
 	case p.cfg.MaxWaiting < 0:
 		p.mu.Lock()
-		if e.Reason == upstream.BreakerConnections {
+		// One that is about to go takes no more either, but that is not for its streams.
+		if e.Reason == upstream.BreakerConnections && slices.ContainsFunc(p.conns, (*Client).full) {
 			e = p.full(len(p.queue))
 		}
 		p.mu.Unlock()
