@@ -1,8 +1,10 @@
 // Package interoptest starts, for tests, the xDS clients that others wrote, and
-// other programs: Envoy, grpc-go, and what installs them and the clients of
-// other languages at pinned versions (clients/ says what) below .cache/interop.
+// other programs: Envoy, grpc-go, our own data plane. It installs what they need:
+// clients of other languages at pinned versions (clients/ says what) below
+// .cache/interop, and programs of the operating system (curl, h2load, …) with
+// apt-get, where we are root.
 //
-// Where Python or Node is missing the tests that need it say so and are skipped,
+// Where one is missing all the same the tests that need it say so and are skipped,
 // but with CI=true they fail. Every process ends with the test that started it.
 //
 // Concurrency: what a function gives belongs to the test's goroutine unless its

@@ -41,3 +41,18 @@ func TestListenWhileForking(t *testing.T) {
 		}
 	}
 }
+
+func TestFind(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 200 {
+		address := testaddr.Free(t, "127.0.0.1")
+		if seen[address] {
+			t.Fatalf("%s was given twice", address)
+		}
+		seen[address] = true
+	}
+	// TEST-NET-1 (RFC 5737): no machine has it.
+	if address, err := testaddr.Find("192.0.2.1"); err == nil {
+		t.Errorf("%s can be listened on", address)
+	}
+}

@@ -130,7 +130,7 @@ func (l *loop) keepDrained(target drain.Target, endpoints []drain.Endpoint) {
 	for _, e := range endpoints {
 		d.Endpoints = append(d.Endpoints, netip.AddrPortFrom(e.Address, e.Port))
 	}
-	if l.publish(l.merger.generated(l.translator.Drained(d, cause)), now) {
+	if l.publish(l.merger.generated(l.translator.KeepDrained(d, cause)), now) {
 		select {
 		case l.published <- struct{}{}:
 		default: // whoever waits looks at everything anyway

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
@@ -187,31 +185,20 @@ type apiObject interface {
 
 // newObject is an empty object of the type; nil for one that the mesh does not read.
 func newObject(t metav1.TypeMeta) apiObject {
-	if t.APIVersion != versionOf(t.Kind) {
-		return nil
-	}
-	switch t.Kind {
-	case "Service":
-		return new(corev1.Service)
-	case "EndpointSlice":
-		return new(discoveryv1.EndpointSlice)
-	case "Pod":
-		return new(corev1.Pod)
-	case "Node":
-		return new(corev1.Node)
-	case "Namespace":
-		return new(corev1.Namespace)
+	for _, k := range readKinds {
+		if k.name == t.Kind && k.version == t.APIVersion {
+			return k.empty()
+		}
 	}
 	return nil
 }
 
 // versionOf is the API version in which a kind is read; "" for kinds that are not.
 func versionOf(kind string) string {
-	switch kind {
-	case "Service", "Pod", "Node", "Namespace":
-		return "v1"
-	case "EndpointSlice":
-		return "discovery.k8s.io/v1"
+	for _, k := range readKinds {
+		if k.name == kind {
+			return k.version
+		}
 	}
 	return ""
 }

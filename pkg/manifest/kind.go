@@ -14,7 +14,16 @@ import (
 )
 
 // readKinds are the kinds that the mesh reads.
-var readKinds = [...]string{"Service", "EndpointSlice", "Pod", "Node", "Namespace"}
+var readKinds = [...]struct {
+	name, version string
+	empty         func() apiObject
+}{
+	{"Service", "v1", func() apiObject { return new(corev1.Service) }},
+	{"EndpointSlice", "discovery.k8s.io/v1", func() apiObject { return new(discoveryv1.EndpointSlice) }},
+	{"Pod", "v1", func() apiObject { return new(corev1.Pod) }},
+	{"Node", "v1", func() apiObject { return new(corev1.Node) }},
+	{"Namespace", "v1", func() apiObject { return new(corev1.Namespace) }},
+}
 
 // maxTypo is by how many letters a kind may differ from one that is read to count as that one, mistyped.
 const maxTypo = 2
@@ -54,8 +63,8 @@ func (d *decoder) notRead(doc document, t metav1.TypeMeta) {
 func closest(kind string) string {
 	best, at := "", maxTypo+1
 	for _, k := range readKinds {
-		if n := distance(strings.ToLower(kind), strings.ToLower(k)); n < at {
-			best, at = k, n
+		if n := distance(strings.ToLower(kind), strings.ToLower(k.name)); n < at {
+			best, at = k.name, n
 		}
 	}
 	return best

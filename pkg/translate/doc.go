@@ -13,7 +13,7 @@
 //	Service, EndpointSlice ──▶ their service
 //	Node                   ──▶ services with endpoints on it, if its region changed
 //	Pod, Namespace         ──▶ none
-//	Drained                ──▶ services that list the endpoints
+//	KeepDrained            ──▶ services that list the endpoints
 //
 // # What a service gives
 //
@@ -54,8 +54,8 @@
 //	not ready, serving (nil: true) and terminating     DRAINING; HEALTHY while nothing is ready
 //	anything else                                      left out
 //
-// What Drained was told stays DRAINING where it terminates, also while nothing is ready; where
-// all of a service is like that, it has no endpoint to use, and requests fail at once.
+// What KeepDrained was told stays DRAINING where it terminates, also while nothing is ready; where
+// all of a service is like that, it has no endpoint to use, and requests fail (docs/design/0008).
 //
 // A pod host name takes its health from the whole service, so that a pod that
 // terminates beside ready ones drains under its own name too.

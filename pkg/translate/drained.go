@@ -20,13 +20,13 @@ type Drained struct {
 	Endpoints []netip.AddrPort
 }
 
-// Drained keeps endpoints drained: from now on the rule for services without a
+// KeepDrained keeps endpoints drained: from now on the rule for services without a
 // ready endpoint (KEP-1669) does not make them HEALTHY again. That holds for the pod (its UID), until it is
 // gone, or until a slice has it as ready again, which it had not been when it was drained.
 //
 // It gives what changes in the resources, as Apply does; cause is the cause of that, with the slice as
 // its object where it has none.
-func (t *Translator) Drained(d Drained, cause mesh.Cause) mesh.Update {
+func (t *Translator) KeepDrained(d Drained, cause mesh.Cause) mesh.Update {
 	touched := make(map[mesh.Key]mesh.Cause)
 	t.inv.drained.add(d, t.inv.slices, func(s *mesh.EndpointSlice) {
 		if s.Service == "" {

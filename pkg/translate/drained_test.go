@@ -78,14 +78,14 @@ func drainedPod(pod, uid string, numbers ...int) translate.Drained {
 	return d
 }
 
-// drainedState is a state that takes what Drained gives as well.
+// drainedState is a state that takes what KeepDrained gives as well.
 type drainedState struct {
 	*state
 	t *testing.T
 }
 
 func (s drainedState) drained(d translate.Drained) mesh.Update {
-	u := s.Drained(d, mesh.Cause{})
+	u := s.KeepDrained(d, mesh.Cause{})
 	for _, r := range u.Put {
 		s.resources[mesh.ResourceName{Type: r.Type, Name: r.Name}] = r
 	}
@@ -150,7 +150,7 @@ func TestDrainedTellsItsChange(t *testing.T) {
 	if got := shape(); got != "1" {
 		t.Fatalf("on its own node: %q, want the only one there", got)
 	}
-	u := s.Drained(drainedPod("a", "1", 1), mesh.Cause{Object: named(mesh.KindPod, "a")})
+	u := s.KeepDrained(drainedPod("a", "1", 1), mesh.Cause{Object: named(mesh.KindPod, "a")})
 	if len(u.Put) != 1 || u.Put[0].Cause.Object != named(mesh.KindPod, "a") {
 		t.Fatalf("update %+v", u)
 	}
@@ -159,7 +159,7 @@ func TestDrainedTellsItsChange(t *testing.T) {
 		t.Errorf("on its own node, drained: %q", got)
 	}
 	s.want("elsewhere", "1! 2")
-	if u := s.Drained(drainedPod("", "", 2), mesh.Cause{}); len(u.Put) > 0 {
+	if u := s.KeepDrained(drainedPod("", "", 2), mesh.Cause{}); len(u.Put) > 0 {
 		t.Errorf("one that is ready: %+v", u)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,10 +32,8 @@ func TestClients(t *testing.T) {
 		t.Run("to "+speaks, func(t *testing.T) {
 			t.Run("curl", func(t *testing.T) { curl(t, address) })
 			t.Run("h2load", func(t *testing.T) { h2load(t, address) })
-			for name, args := range map[string][]string{
-				"node http": {"client_http.js"}, "node http2": {"client_http2.js"},
-			} {
-				t.Run(name, func(t *testing.T) { run(t, exec.Command(interoptest.Node.Need(t), script(args[0]), address)) })
+			for name, file := range map[string]string{"node http": "client_http.js", "node http2": "client_http2.js"} {
+				t.Run(name, func(t *testing.T) { run(t, exec.Command(interoptest.Node.Need(t), script(file), address)) })
 			}
 			t.Run("python http.client", func(t *testing.T) {
 				run(t, exec.Command(interoptest.Python.Need(t), script("client_http.py"), address))
@@ -118,6 +117,7 @@ func curl(t *testing.T, address string) {
 		"get":                {[]string{url}, "Hello!200"},
 		"head":               {[]string{"-I", "-o", filepath.Join(t.TempDir(), "head"), url}, "200"},
 		"post":               {[]string{"-d", "hello", url}, "hello200"},
+		"post twice":         {[]string{"-d", "hello", url, url}, "hello200hello200"},
 		"http1.0":            {[]string{"-0", "-d", "hello", url}, "hello200"},
 		"chunked":            {[]string{"-H", "Transfer-Encoding: chunked", "-d", "hello", url}, "hello200"},
 		"large":              {[]string{"--data-binary", "@" + big, url}, string(content) + "200"},
@@ -159,21 +159,48 @@ func h2load(t *testing.T, address string) {
 
 // TestServers: Go's clients reach the servers of others.
 func TestServers(t *testing.T) {
-	services := map[string]meshtest.Service{
-		"node-http":   {AppProtocol: "http", Addresses: []string{program(t, exec.Command(interoptest.Node.Need(t), script("server_http.js")))}},
-		"node-http2":  {AppProtocol: "kubernetes.io/h2c", Addresses: []string{program(t, exec.Command(interoptest.Node.Need(t), script("server_http2.js")))}},
-		"python-http": {AppProtocol: "http", Addresses: []string{program(t, exec.Command(interoptest.Python.Need(t), script("server_http.py")))}},
-	}
-	h2 := exec.Command(interoptest.Python.Need(t), script("server_h2.py"))
+	node, python := interoptest.Node.Need(t), interoptest.Python.Need(t)
+	h2 := exec.Command(python, script("server_h2.py"))
 	h2.Env = append(os.Environ(), "PYTHONPATH="+interoptest.PythonTool.Need(t))
-	services["python-h2"] = meshtest.Service{AppProtocol: "kubernetes.io/h2c", Addresses: []string{program(t, h2)}}
+	echoes := map[string]meshtest.Service{
+		"node-http":   {AppProtocol: "http", Addresses: []string{program(t, exec.Command(node, script("server_http.js")))}},
+		"node-http2":  {AppProtocol: "kubernetes.io/h2c", Addresses: []string{program(t, exec.Command(node, script("server_http2.js")))}},
+		"python-http": {AppProtocol: "http", Addresses: []string{program(t, exec.Command(python, script("server_http.py"), "HTTP/1.1"))}},
+		"python-h2":   {AppProtocol: "kubernetes.io/h2c", Addresses: []string{program(t, h2)}},
+	}
+	services := maps.Clone(echoes)
+	services["python-old"] = meshtest.Service{AppProtocol: "http", Addresses: []string{program(t, exec.Command(python, script("server_http.py"), "HTTP/1.0"))}}
 	d := mesh(t, services)
-	for name := range services {
+	for name := range echoes {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 %v", name, http2), func(t *testing.T) {
 				goClient(t, d.Listens[interoptest.ClusterName(name)], http2)
 			})
 		}
 	}
+	for name, paths := range map[string][]string{"python-http": {"/length", "/chunked", "/end"}, "python-old": {"/length", "/end"}} {
+		t.Run("bodies of "+name, func(t *testing.T) {
+			client := &http.Client{Transport: &http.Transport{}, Timeout: runTime}
+			defer client.CloseIdleConnections()
+			for _, path := range append(paths, paths...) { // twice: what is kept of the first is used again
+				getBody(t, client, "http://"+d.Listens[interoptest.ClusterName(name)]+path)
+			}
+		})
+	}
 	wantNoFailure(t, d)
+}
+
+// getBody wants what server_http.py sends.
+func getBody(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || string(got) != strings.Repeat("y", 100_000) {
+		t.Errorf("%s: %s, %d bytes, %v", url, resp.Status, len(got), err)
+	}
 }

@@ -125,7 +125,7 @@ func call(ctx context.Context, c *grpc.ClientConn) (string, error) {
 	return answer.GetValue(), err
 }
 
-// mesh of one control plane, and a proxy of the clients that has answered once.
+// startRollout starts a control plane, and a proxy through which a first call was answered.
 func startRollout(t *testing.T, annotations string, members ...member) (*meshtest.Manifests, *meshtest.Control, *meshtest.Proxy) {
 	t.Helper()
 	m := meshtest.NewManifests(t)

@@ -114,16 +114,6 @@ func launch(cmd *exec.Cmd) (*proxy, error) {
 	}}, nil
 }
 
-// freeAddress gives one that nobody listens on now.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close() //nolint:errcheck // only its address is wanted
-	return l.Addr().String(), nil
-}
-
 // accepts waits until somebody accepts at the address.
 func (p *proxy) accepts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

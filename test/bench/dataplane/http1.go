@@ -70,6 +70,19 @@ func http1Load(ctx context.Context, s setup, address string) (outcome, error) {
 }
 
 func client(ctx context.Context, s setup, address string, o *outcome) error {
+	return saturate(ctx, address, []byte(request), make([]byte, 16<<10+s.Body), o, func(got []byte) (bool, error) {
+		if !complete(got, s.Body) {
+			return false, nil
+		}
+		if !bytes.HasPrefix(got, []byte("HTTP/1.1 200 ")) {
+			return false, fmt.Errorf("answer %.60q", got)
+		}
+		return true, nil
+	})
+}
+
+// saturate sends text on a connection of its own, and again whenever whole finds the answer to be there, which is read into buf.
+func saturate(ctx context.Context, address string, text, buf []byte, o *outcome, whole func(got []byte) (bool, error)) error {
 	nc, err := net.Dial("tcp", address)
 	if err != nil {
 		return err
@@ -77,24 +90,21 @@ func client(ctx context.Context, s setup, address string, o *outcome) error {
 	c := nc.(*net.TCPConn)
 	defer c.Close() //nolint:errcheck // the round is over
 	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
-	text := []byte(request)
-	buf := make([]byte, 16<<10+s.Body)
-	have := 0
-	var began time.Time
+	began, have := time.Now(), 0
+	if _, err := c.Write(text); err != nil {
+		return err
+	}
 	err = inside(c, func(fd int) (bool, error) {
-		if began.IsZero() {
-			began = time.Now()
-			return true, rawWrite(fd, text)
-		}
 		n, err := rawRead(fd, buf[have:])
 		if n <= 0 {
+			if n == 0 && err == nil {
+				err = io.EOF
+			}
 			return errors.Is(err, errAgain), err
 		}
-		if have += n; !complete(buf[:have], s.Body) {
-			return true, nil
-		}
-		if !bytes.HasPrefix(buf, []byte("HTTP/1.1 200 ")) {
-			return false, fmt.Errorf("answer %.60q", buf[:have])
+		have += n
+		if done, err := whole(buf[:have]); !done || err != nil {
+			return err == nil, err
 		}
 		have = 0
 		t := time.Now()

@@ -13,6 +13,7 @@ import (
 	"text/template"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // peer starts a program with a configuration file made from text, in which .Address is where it listens.
@@ -22,7 +23,7 @@ func peer(ctx context.Context, s setup, endpoints []string, file, text string, c
 		return nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	address, err := freeAddress()
+	address, err := testaddr.Find("127.0.0.1")
 	if err != nil {
 		remove()
 		return nil, err
@@ -128,7 +129,7 @@ func startTraefik(ctx context.Context, s setup, endpoints []string) (*proxy, err
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freeAddress()
+	metrics, err := testaddr.Find("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"time"
 )
@@ -30,41 +29,8 @@ func tcpLoad(ctx context.Context, s setup, address string) (outcome, error) {
 }
 
 func tcpClient(ctx context.Context, _ setup, address string, o *outcome) error {
-	nc, err := net.Dial("tcp", address)
-	if err != nil {
-		return err
-	}
-	c := nc.(*net.TCPConn)
-	defer c.Close() //nolint:errcheck // the round is over
-	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
-	message, buf := make([]byte, 64), make([]byte, 16<<10)
-	have := 0
-	began := time.Now()
-	if _, err := c.Write(message); err != nil {
-		return err
-	}
-	err = inside(c, func(fd int) (bool, error) {
-		n, err := rawRead(fd, buf)
-		if n <= 0 {
-			if n == 0 {
-				err = io.EOF
-			}
-			return errors.Is(err, errAgain), err
-		}
-		if have += n; have < len(message) {
-			return true, nil
-		}
-		have = 0
-		t := time.Now()
-		o.done++
-		o.latency.add(t.Sub(began))
-		began = t
-		return true, rawWrite(fd, message)
-	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	message := make([]byte, 64)
+	return saturate(ctx, address, message, make([]byte, 16<<10), o, func(got []byte) (bool, error) { return len(got) >= len(message), nil })
 }
 
 // bulkEndpoints send for as long as somebody takes it, once they were asked by a byte.

@@ -1,10 +1,12 @@
-"""Gives back what it is sent over HTTP/1.1, with its length as a trailer. Writes its port."""
+"""Gives back what it is sent over HTTP/1.1, with its length as a trailer, and 100,000 bytes to GET
+in each of the ways in which a body can end. Speaks the version that it is called with. Writes its port."""
 
 import http.server
+import sys
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version = sys.argv[1]
 
     def log_message(self, *args):
         pass
@@ -19,6 +21,19 @@ class Echo(http.server.BaseHTTPRequestHandler):
         while self.rfile.readline().strip():
             pass
         return b"".join(pieces)
+
+    def do_GET(self):
+        body = b"y" * 100_000
+        self.send_response(200)
+        if self.path == "/length":
+            self.send_header("Content-Length", str(len(body)))
+        elif self.path == "/chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        else:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_POST(self):
         body = self.body()
