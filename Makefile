@@ -71,13 +71,13 @@ test: ## run every test, with the race detector where there is a C compiler
 	for fuzzed in $(FUZZED); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
 		echo "go test -fuzz $$target $$package"; \
 		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime 20s -fuzzminimizetime 1x || status=1; done; \
-	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; \
-		(cd $$module && $(GO) test -timeout 40m $$($(GO) list ./... | grep -v /e2e$$)) || status=1; done; \
+	for module in $(NESTED); do echo "(cd $$module && go test -short ./...)"; \
+		(cd $$module && $(GO) test -short -timeout 40m ./...) || status=1; done; \
 	exit $$status
 
 .PHONY: e2e
-e2e: ## the mesh on a real Kubernetes; no part of `make test` before it is known to keep to its time
-	cd test/cluster && $(GO) test ./e2e -count 1 -timeout 60m -v
+e2e: ## the mesh on a real Kubernetes, whole, and docs/install.md command by command; `make test` has both smaller
+	cd test/cluster && $(GO) test ./e2e ./install -p 1 -count 1 -timeout 60m -v
 
 cluster: ## start a real Kubernetes control plane and nodes for a developer, until Ctrl-C (RUN="sh" for a shell in there)
 	@cd test/cluster && $(GO) run ./start $(RUN)

@@ -23,10 +23,7 @@ func TestMesh(t *testing.T) {
 	m := mesh{place: newPlace(t, "mesh"), echo: inMesh("echo", 4, rolling("25%", "25%"))}
 	m.deploy(m.echo)
 	m.clients = m.bothClients("echo")
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *mesh)
-	}{
+	all := []scenario{
 		{"RollingUpdate25", rollingUpdate("25%")},
 		{"RollingUpdate100", rollingUpdate("100%")},
 		{"BadVersion", badVersion},
@@ -42,7 +39,11 @@ func TestMesh(t *testing.T) {
 		{"NamespaceDeleted", namespaceDeleted},
 		{"ThousandEndpoints", thousandEndpoints},
 		{"NodeDeath", nodeDeath},
-	} {
+	}
+	if testing.Short() {
+		all = all[1:] // TestRollouts is one
+	}
+	for _, test := range all {
 		t.Run(test.name, func(t *testing.T) {
 			of := *m.on(t)
 			test.run(t, &of)
@@ -52,6 +53,20 @@ func TestMesh(t *testing.T) {
 			}
 		})
 	}
+}
+
+// scenario is a subtest.
+type scenario struct {
+	name string
+	run  func(*testing.T, *mesh)
+}
+
+// size chooses how much of something a test takes: with -short, as in `make test`, or whole, as in `make e2e`.
+func size(short, whole int) int {
+	if testing.Short() {
+		return short
+	}
+	return whole
 }
 
 type mesh struct {
