@@ -245,7 +245,7 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 	m.applyText("apiVersion: v1\nkind: Service\nmetadata: {name: old}\nspec: {ports: [{name: http, port: 8080, appProtocol: http}]}\n")
 	_, err := the.Admin.CoreV1().Endpoints(m.namespace).Create(t.Context(), &v1.Endpoints{ //nolint:staticcheck // that it is old is the point
 		ObjectMeta: metav1.ObjectMeta{Name: "old"},
-		Subsets: []v1.EndpointSubset{{
+		Subsets: []v1.EndpointSubset{{ //nolint:staticcheck // as above
 			Addresses: []v1.EndpointAddress{{IP: one.Status.PodIP}},
 			Ports:     []v1.EndpointPort{{Name: "http", Port: 8080}},
 		}},
