@@ -69,17 +69,17 @@ test: ## run every test, with the race detector where there is a C compiler
 	@status=0; \
 	echo "go test $(RACE) ./pkg/... ./internal/... ./cmd/..."; $(GO) test $(RACE) -p 2 ./pkg/... ./internal/... ./cmd/... || status=1; \
 	echo "go test $(RACE) ./test/..."; $(GO) test $(RACE) -p 1 ./test/... || status=1; \
-	$(if $(RACE),echo "go test -run Alloc ./pkg/dataplane/..."; $(GO) test -run Alloc ./pkg/dataplane/http1/... ./pkg/dataplane/http2 || status=1;) \
+	$(if $(RACE),echo "go test -run Alloc ./pkg/dataplane/..."; $(GO) test -run Alloc ./pkg/dataplane/... || status=1;) \
 	for fuzzed in $(FUZZED); do executions=$${fuzzed##*:} fuzzed=$${fuzzed%:*}; package=$${fuzzed%:*} target=$${fuzzed#*:}; \
 		echo "go test -fuzz $$target $$package"; \
 		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $$executions -fuzzminimizetime 1x || status=1; done; \
-	for module in $(NESTED); do echo "(cd $$module && go test ./...)"; \
-		(cd $$module && $(GO) test -timeout 40m $$($(GO) list ./... | grep -v /e2e$$)) || status=1; done; \
+	for module in $(NESTED); do echo "(cd $$module && go test -short ./...)"; \
+		(cd $$module && $(GO) test -short -timeout 40m ./...) || status=1; done; \
 	exit $$status
 
 .PHONY: e2e
-e2e: ## the mesh on a real Kubernetes; no part of `make test` before it is known to keep to its time
-	cd test/cluster && $(GO) test ./e2e -count 1 -timeout 60m -v
+e2e: ## the mesh on a real Kubernetes, whole, and docs/install.md command by command; `make test` has both smaller
+	cd test/cluster && $(GO) test ./e2e ./install -p 1 -count 1 -timeout 60m -v
 
 cluster: ## start a real Kubernetes control plane and nodes for a developer, until Ctrl-C (RUN="sh" for a shell in there)
 	@cd test/cluster && $(GO) run ./start $(RUN)

@@ -4,8 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -101,4 +104,33 @@ func template(subject pkix.Name) *x509.Certificate {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(7 * 24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature,
 	}
+}
+
+// signToken makes a JSON web token (RFC 7519) with ES256 (RFC 7518, section 3.4).
+func signToken(keyFile string, claims map[string]any) (string, error) {
+	text, err := os.ReadFile(keyFile)
+	if err != nil {
+		return "", err
+	}
+	block, _ := pem.Decode(text)
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", keyFile, err)
+	}
+	body, err := json.Marshal(claims)
+	if err != nil {
+		return "", err
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	signed := encode([]byte(`{"alg":"ES256"}`)) + "." + encode(body)
+	digest := sha256.Sum256([]byte(signed))
+	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
+	if err != nil {
+		return "", err
+	}
+	const half = 32
+	signature := make([]byte, 2*half)
+	r.FillBytes(signature[:half])
+	s.FillBytes(signature[half:])
+	return signed + "." + encode(signature), nil
 }

@@ -168,6 +168,21 @@ func (k *Cluster) kubeconfig(name string, groups ...string) (path string, err er
 	return path, clientcmd.WriteToFile(*file, path)
 }
 
+// Token signs a token of a service account as the API server would, with times of one's own.
+func (k *Cluster) Token(ctx context.Context, namespace, name string, from, to time.Time) (string, error) {
+	account, err := k.Admin.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return signToken(filepath.Join(k.config.Dir, "accounts.key"), map[string]any{
+		"iss": issuer, "aud": []string{issuer}, "sub": "system:serviceaccount:" + namespace + ":" + name,
+		"iat": from.Unix(), "nbf": from.Unix(), "exp": to.Unix(),
+		"kubernetes.io": map[string]any{
+			"namespace": namespace, "serviceaccount": map[string]any{"name": name, "uid": account.UID},
+		},
+	})
+}
+
 // CA is the certificate, PEM, that the API server's is signed by.
 func (k *Cluster) CA() []byte { return k.authority.PEM }
 

@@ -10,6 +10,7 @@ import (
 const (
 	etcdURL     = "http://127.0.0.1:2379"
 	etcdPeerURL = "http://127.0.0.1:2380"
+	issuer      = "https://kubernetes.default.svc.cluster.local"
 	// serviceRange holds sandbox.APIService and sandbox.DNSService.
 	serviceRange = "10.96.0.0/16,fd00:10:96::/112"
 )
@@ -31,7 +32,7 @@ func (k *Cluster) apiArgs() []string {
 		"--tls-cert-file=" + in("api.crt"), "--tls-private-key-file=" + in("api.key"), "--client-ca-file=" + in("ca.crt"),
 		"--requestheader-client-ca-file=" + in("ca.crt"), "--requestheader-allowed-names=nobody",
 		"--service-cluster-ip-range=" + serviceRange,
-		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-issuer=" + issuer,
 		"--service-account-key-file=" + in("accounts.key"), "--service-account-signing-key-file=" + in("accounts.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--profiling=false",

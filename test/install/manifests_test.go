@@ -161,7 +161,7 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(text), "cat > kustomization.yaml <<EOF\n")
+	_, rest, ok := strings.Cut(string(text), "cat > mesh/kustomization.yaml <<EOF\n")
 	overlay, _, ended := strings.Cut(rest, "EOF\n")
 	if !ok || !ended {
 		t.Fatal("docs/install.md has no kustomization")

@@ -111,8 +111,12 @@ func newCaller(t testing.TB) *caller {
 	for range 100 {
 		c.request = c.request[:0]
 		for _, f := range [...]hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/grpc.testing.TestService/UnaryCall"},
-			{Name: ":authority", Value: "echo:8080"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+			{Name: ":method", Value: "POST"},
+			{Name: ":scheme", Value: "http"},
+			{Name: ":path", Value: "/grpc.testing.TestService/UnaryCall"},
+			{Name: ":authority", Value: "echo:8080"},
+			{Name: "content-type", Value: "application/grpc"},
+			{Name: "te", Value: "trailers"},
 			{Name: "grpc-timeout", Value: "20S"},
 		} {
 			_ = enc.WriteField(f)

@@ -37,8 +37,12 @@ func newExtended(t testing.TB, addr string) *extended {
 	var block []byte
 	enc := hpack.NewEncoder(blockWriter{&block})
 	for _, f := range []hpack.HeaderField{
-		{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "websocket"}, {Name: ":scheme", Value: "http"},
-		{Name: ":path", Value: "/chat"}, {Name: ":authority", Value: "echo:8080"}, {Name: "sec-websocket-version", Value: "13"},
+		{Name: ":method", Value: "CONNECT"},
+		{Name: ":protocol", Value: "websocket"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: "/chat"},
+		{Name: ":authority", Value: "echo:8080"},
+		{Name: "sec-websocket-version", Value: "13"},
 	} {
 		_ = enc.WriteField(f)
 	}

@@ -217,12 +217,12 @@ func (b *backend) serveRPC(ctx context.Context, listener net.Listener) error {
 	})
 }
 
-func (b *backend) say(ctx context.Context, text string) (string, error) {
+func (b *backend) say(ctx context.Context, text string) (string, error) { //nolint:unparam // a gRPC method
 	b.pause(ctx)
 	return b.name + " " + text, nil
 }
 
-func (b *backend) chat(stream grpc.ServerStream) error {
+func (b *backend) chat(stream grpc.ServerStream) error { //nolint:unparam // a gRPC method
 	b.converse(func(text string) error { return stream.SendMsg(wrapperspb.String(text)) },
 		func() (string, error) {
 			var in wrapperspb.StringValue

@@ -23,10 +23,7 @@ func TestMesh(t *testing.T) {
 	m := mesh{place: newPlace(t, "mesh"), echo: inMesh("echo", 4, rolling("25%", "25%"))}
 	m.deploy(m.echo)
 	m.clients = m.bothClients("echo")
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *mesh)
-	}{
+	all := []scenario{
 		{"RollingUpdate25", rollingUpdate("25%")},
 		{"RollingUpdate100", rollingUpdate("100%")},
 		{"BadVersion", badVersion},
@@ -42,7 +39,11 @@ func TestMesh(t *testing.T) {
 		{"NamespaceDeleted", namespaceDeleted},
 		{"ThousandEndpoints", thousandEndpoints},
 		{"NodeDeath", nodeDeath},
-	} {
+	}
+	if testing.Short() {
+		all = all[1 : len(all)-1] // TestRollouts has a rolling update, TestOutage/Away a node's death
+	}
+	for _, test := range all {
 		t.Run(test.name, func(t *testing.T) {
 			of := *m.on(t)
 			test.run(t, &of)
@@ -52,6 +53,20 @@ func TestMesh(t *testing.T) {
 			}
 		})
 	}
+}
+
+// scenario is a subtest.
+type scenario struct {
+	name string
+	run  func(*testing.T, *mesh)
+}
+
+// size chooses how much of something a test takes: with -short, as in `make test`, or whole, as in `make e2e`.
+func size(short, whole int) int {
+	if testing.Short() {
+		return short
+	}
+	return whole
 }
 
 type mesh struct {
@@ -230,7 +245,7 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 	m.applyText("apiVersion: v1\nkind: Service\nmetadata: {name: old}\nspec: {ports: [{name: http, port: 8080, appProtocol: http}]}\n")
 	_, err := the.Admin.CoreV1().Endpoints(m.namespace).Create(t.Context(), &v1.Endpoints{ //nolint:staticcheck // that it is old is the point
 		ObjectMeta: metav1.ObjectMeta{Name: "old"},
-		Subsets: []v1.EndpointSubset{{
+		Subsets: []v1.EndpointSubset{{ //nolint:staticcheck // as above
 			Addresses: []v1.EndpointAddress{{IP: one.Status.PodIP}},
 			Ports:     []v1.EndpointPort{{Name: "http", Port: 8080}},
 		}},

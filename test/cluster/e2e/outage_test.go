@@ -22,6 +22,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/test/cluster/rig"
 )
@@ -36,10 +37,11 @@ func TestOutage(t *testing.T) {
 	m := mesh{place: newPlace(t, "outage"), echo: plain("echo", 2)}
 	m.deploy(m.echo)
 	m.clients = m.bothClients("echo")
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *mesh)
-	}{{"Restarted", restarted}, {"Hangs", hangs}, {"StoreHangs", storeHangs}, {"Rewound", rewoundStore}} {
+	all := []scenario{{"Restarted", restarted}, {"Away", away}, {"Rewound", rewoundStore}}
+	if !testing.Short() {
+		all = append(all, scenario{"Hangs", hangs}, scenario{"StoreHangs", storeHangs})
+	}
+	for _, test := range all {
 		t.Run(test.name, func(t *testing.T) {
 			of := m.on(t)
 			test.run(t, of)
@@ -68,13 +70,21 @@ func servers(t *testing.T) []string {
 	return all
 }
 
-// say waits until every server says that it reaches its source, or not, and why.
+// say waits until every server says that it reaches its source, or not, and why; in
+// /readyz and in /audit.
 func say(t *testing.T, servers []string, connected bool, reason string) {
 	t.Helper()
 	for _, address := range servers {
 		rig.Until(t, knowsTime, fmt.Sprintf("%s says connected %v %q", address, connected, reason), func(ctx context.Context) (bool, any) {
 			r, err := readiness(ctx, address)
-			return err == nil && r.Ready && r.Synced && r.Connected == connected && strings.Contains(r.Reason, reason) && (r.LagSeconds > 0) == !connected, fmt.Sprintf("%+v %v", r, err)
+			if err != nil || !r.Ready || !r.Synced || r.Connected != connected || !strings.Contains(r.Reason, reason) || (r.LagSeconds > 0) == connected {
+				return false, fmt.Sprintf("%+v %v", r, err)
+			}
+			var a ack.Audit
+			err = fetch(ctx, http.MethodGet, "http://"+address+"/audit", &a)
+			s := a.Server
+			return err == nil && s.Synced && (s.SourceLagSeconds > 0) == !connected && (s.SourceReason == "") == connected && strings.Contains(s.SourceReason, reason),
+				fmt.Sprintf("audit: %+v %v", s, err)
 		})
 	}
 }
@@ -89,8 +99,10 @@ func (m *mesh) follows() {
 
 func restarted(t *testing.T, m *mesh) {
 	all := servers(t)
+	since := time.Now()
 	the.StopAPI()
 	say(t, all, false, "")
+	knownUntil(t, all, since.Add(stopTime))
 	m.lossless()
 	if err := the.StartAPI(t.Context()); err != nil {
 		t.Fatal(err)
@@ -101,10 +113,12 @@ func restarted(t *testing.T, m *mesh) {
 
 func hangs(t *testing.T, m *mesh) {
 	all := servers(t)
+	since := time.Now()
 	if err := the.PauseAPI(true); err != nil {
 		t.Fatal(err)
 	}
 	say(t, all, false, "")
+	knownUntil(t, all, since)
 	m.lossless()
 	if err := the.PauseAPI(false); err != nil {
 		t.Fatal(err)
@@ -185,6 +199,7 @@ func account(t *testing.T, secret string) string {
 // The way to the API server is slow, limits, or keeps a watch silent.
 func TestSlowAPI(t *testing.T) {
 	p := newPlace(t, "slow")
+	t.Parallel()
 	transport, err := rest.TransportFor(&rest.Config{
 		Host: the.AdminConfig.Host, BearerToken: account(t, "slow"), TLSClientConfig: rest.TLSClientConfig{CAData: the.CA()},
 	})
@@ -196,12 +211,8 @@ func TestSlowAPI(t *testing.T) {
 	at := []string{o.admin}
 	say(t, at, true, "")
 	service := func(name string) {
-		p.applyText(fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {ports: [{port: 8080, appProtocol: http}]}\n", name))
-		rig.Until(t, knowsTime, "service "+name+" known", func(ctx context.Context) (bool, any) {
-			var text string
-			err := fetch(ctx, http.MethodGet, "http://"+o.admin+"/resources?type=cds&name="+p.name(name)+":8080", &text)
-			return err == nil && strings.Contains(text, `"connect`), text
-		})
+		p.applyText(named(name))
+		knows(t, o.admin, p.name(name)+":8080")
 	}
 	service("before")
 	t.Run("TwoSecondsACall", func(t *testing.T) {
@@ -227,13 +238,9 @@ func TestSlowAPI(t *testing.T) {
 	})
 }
 
-// A right is withdrawn and returned; a token expires and is renewed.
-func TestRights(t *testing.T) {
-	newPlace(t, "rights")
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(account(t, "first")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+// tokenKubeconfig writes a kubeconfig for whoever the token in a file stands for.
+func tokenKubeconfig(t *testing.T, token string) string {
+	t.Helper()
 	file := clientcmdapi.NewConfig()
 	file.Clusters["c"] = &clientcmdapi.Cluster{Server: the.AdminConfig.Host, CertificateAuthorityData: the.CA()}
 	file.AuthInfos["u"] = &clientcmdapi.AuthInfo{TokenFile: token}
@@ -243,10 +250,14 @@ func TestRights(t *testing.T) {
 	if err := clientcmd.WriteToFile(*file, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	o := startOutsider(t, kubeconfig)
-	all := append(servers(t), o.admin)
-	say(t, all, true, "")
+	return kubeconfig
+}
 
+// A right is withdrawn and returned.
+func TestRights(t *testing.T) {
+	newPlace(t, "rights")
+	all := servers(t)
+	say(t, all, true, "")
 	binding, err := the.Admin.RbacV1().ClusterRoleBindings().Get(t.Context(), "freshmesh-xds-server", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -260,11 +271,22 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, all, true, "")
+}
 
+// A token is revoked and replaced.
+func TestRevokedToken(t *testing.T) {
+	newPlace(t, "revoked")
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(account(t, "first")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := startOutsider(t, tokenKubeconfig(t, token))
+	say(t, []string{o.admin}, true, "")
 	if err := the.Admin.CoreV1().Secrets(meshNamespace).Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	say(t, []string{o.admin}, false, "")
+	say(t, []string{o.admin}, false, "credentials")
 	if err := os.WriteFile(token, []byte(account(t, "second")), 0o600); err != nil {
 		t.Fatal(err)
 	}

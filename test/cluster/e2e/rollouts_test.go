@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	rollouts = flag.Int("rollouts", 3, "rollouts of TestRollouts")
+	rollouts = flag.Int("rollouts", 0, "rollouts of TestRollouts; 0 means 3, or 1 with -short")
 	table    = flag.String("table", "", "file for the tables of TestRollouts (make rollouts)")
 )
 
@@ -40,8 +40,14 @@ type row struct {
 // beside nothing, with fifty pods.
 func TestRollouts(t *testing.T) {
 	m := mesh{place: newPlace(t, "rollouts"), echo: inMesh("echo", 10, rolling("25%", "25%"))}
+	if *rollouts == 0 {
+		*rollouts = size(1, 3)
+	}
 	if *table == "" {
 		m.echo.Replicas = 4
+	}
+	if *table == "" {
+		t.Parallel()
 	}
 	m.deploy(m.echo)
 	m.clients = m.bothClients("echo")

@@ -57,12 +57,9 @@ func badVersion(_ *testing.T, m *mesh) {
 	m.steady()
 }
 
-// scaled is how many pods TestMesh scales to.
-const scaled = 50
-
 // scale goes from 4 pods to one, to fifty, and back to one.
 func scale(t *testing.T, m *mesh) {
-	for _, n := range []int{1, scaled, 1, 4} {
+	for _, n := range []int{1, size(12, 50), 1, 4} {
 		m.echo.Replicas = n
 		began := time.Now()
 		m.deploy(m.echo)

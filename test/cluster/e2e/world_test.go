@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -231,6 +233,8 @@ func fresh(t *testing.T, within time.Duration) {
 type client struct {
 	place
 	pod *v1.Pod
+	// port is where it says what it has seen; "" is 9900.
+	port string
 }
 
 // clientPod is what client.yaml needs.
@@ -262,7 +266,7 @@ func (p place) client(name, proxy, service string, edit func(*clientPod)) client
 		edit(&c)
 	}
 	p.apply("client.yaml", c)
-	return client{p, p.ready(name)}
+	return client{p, p.ready(name), ""}
 }
 
 // settled waits until every kind of request has been answered, and forgets all that was before.
@@ -293,7 +297,9 @@ func (c client) reset() {
 // adminURL leads to its proxy's admin side.
 func (c client) adminURL(path string) string { return "http://" + c.pod.Status.PodIP + ":9902" + path }
 
-func (c client) url(path string) string { return "http://" + c.pod.Status.PodIP + ":9900" + path }
+func (c client) url(path string) string {
+	return "http://" + net.JoinHostPort(c.pod.Status.PodIP, cmp.Or(c.port, "9900")) + path
+}
 
 func (c client) ask(ctx context.Context) (report.Stats, error) {
 	var s report.Stats

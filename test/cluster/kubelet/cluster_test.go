@@ -116,8 +116,8 @@ spec:
     startupProbe: {httpGet: {port: 8081, path: /ready}, periodSeconds: 1}
     lifecycle: {preStop: {exec: {command: [/bin/sh, -c, "until test -e /shared/second-ends; do sleep 0.1; done"]}}}
     volumeMounts: [{name: shared, mountPath: /shared}]
-  - {name: second, image: tools, restartPolicy: Always, command: [/bin/sh, -c, 'trap "> /shared/second-ends; exit" TERM; while :; do sleep 0.1; done'],
-     volumeMounts: [{name: shared, mountPath: /shared}]}
+  - {name: second, image: tools, restartPolicy: Always, command: [/bin/sh, -c, 'trap "> /shared/second-ends; exit" TERM; > /shared/second-hears; while :; do sleep 0.1; done'],
+     startupProbe: {exec: {command: [/bin/sh, -c, test -e /shared/second-hears]}, periodSeconds: 1, failureThreshold: 60}, volumeMounts: [{name: shared, mountPath: /shared}]}
   containers:
   - name: one
     image: app
@@ -215,10 +215,12 @@ metadata: {name: killed}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: deaf, image: tools, command: [/bin/sh, -c, 'trap "" TERM; while :; do sleep 0.1; done']}
+  - {name: deaf, image: tools, command: [/bin/sh, -c, 'trap "" TERM; > /shared/deaf; while :; do sleep 0.1; done'],
+     readinessProbe: {exec: {command: [/bin/sh, -c, test -e /shared/deaf]}, periodSeconds: 1}, volumeMounts: [{name: shared, mountPath: /shared}]}
   - {name: slow, image: tools, command: [/bin/sleep, "1000"], lifecycle: {preStop: {exec: {command: [/bin/sleep, "1000"]}}}}
+  volumes: [{name: shared, emptyDir: {}}]
 `)
-	n.until(t, "killed", "running", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning })
+	n.until(t, "killed", "ready", func(p *v1.Pod) bool { return rig.Condition(p, v1.PodReady) == v1.ConditionTrue })
 	n.remove(t, "killed", metav1.DeleteOptions{})
 	n.gone(t, "killed")
 	events := n.events("killed")

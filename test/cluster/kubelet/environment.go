@@ -15,11 +15,12 @@ import (
 	"github.com/freshmesh/freshmesh/test/cluster/sandbox"
 )
 
-// environment gives a container's environment, NAME=VALUE, and its command line.
+// environment gives a container's environment, NAME=VALUE, and its command line. As what it
+// calls, it may be used by any goroutine: probes and hooks do.
 func (w *worker) environment(ctx context.Context, c *v1.Container, image Image) (env, args []string, err error) {
 	values := map[string]string{
 		"PATH":     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOSTNAME": hostname(w.pod), "HOME": "/",
+		"HOSTNAME": hostname(w.latest.Load()), "HOME": "/",
 		"KUBERNETES_SERVICE_HOST": sandbox.APIService.String(), "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443",
 	}
 	for _, from := range c.EnvFrom {
@@ -56,7 +57,7 @@ func (w *worker) wholeSource(ctx context.Context, from v1.EnvFromSource) (map[st
 	values := make(map[string]string)
 	switch {
 	case from.ConfigMapRef != nil:
-		m, err := w.node.client.CoreV1().ConfigMaps(w.pod.Namespace).Get(ctx, from.ConfigMapRef.Name, metav1.GetOptions{})
+		m, err := w.node.client.CoreV1().ConfigMaps(w.latest.Load().Namespace).Get(ctx, from.ConfigMapRef.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +65,7 @@ func (w *worker) wholeSource(ctx context.Context, from v1.EnvFromSource) (map[st
 			values[from.Prefix+k] = v
 		}
 	case from.SecretRef != nil:
-		s, err := w.node.client.CoreV1().Secrets(w.pod.Namespace).Get(ctx, from.SecretRef.Name, metav1.GetOptions{})
+		s, err := w.node.client.CoreV1().Secrets(w.latest.Load().Namespace).Get(ctx, from.SecretRef.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -82,13 +83,13 @@ func (w *worker) valueFrom(ctx context.Context, c *v1.Container, from *v1.EnvVar
 	case from.ResourceFieldRef != nil:
 		return amount(c, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
-		m, err := w.node.client.CoreV1().ConfigMaps(w.pod.Namespace).Get(ctx, from.ConfigMapKeyRef.Name, metav1.GetOptions{})
+		m, err := w.node.client.CoreV1().ConfigMaps(w.latest.Load().Namespace).Get(ctx, from.ConfigMapKeyRef.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
 		return m.Data[from.ConfigMapKeyRef.Key], nil
 	case from.SecretKeyRef != nil:
-		s, err := w.node.client.CoreV1().Secrets(w.pod.Namespace).Get(ctx, from.SecretKeyRef.Name, metav1.GetOptions{})
+		s, err := w.node.client.CoreV1().Secrets(w.latest.Load().Namespace).Get(ctx, from.SecretKeyRef.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
@@ -102,9 +103,9 @@ func (w *worker) valueFrom(ctx context.Context, c *v1.Container, from *v1.EnvVar
 func (w *worker) field(path string) (string, error) {
 	switch path {
 	case "spec.nodeName":
-		return w.pod.Spec.NodeName, nil
+		return w.latest.Load().Spec.NodeName, nil
 	case "spec.serviceAccountName":
-		return w.pod.Spec.ServiceAccountName, nil
+		return w.latest.Load().Spec.ServiceAccountName, nil
 	case "status.hostIP", "status.hostIPs":
 		return w.node.config.Address.String(), nil
 	case "status.podIP":
@@ -112,7 +113,7 @@ func (w *worker) field(path string) (string, error) {
 	case "status.podIPs":
 		return w.v4.String() + "," + w.v6.String(), nil
 	default:
-		return fieldpath.ExtractFieldPathAsString(w.pod, path)
+		return fieldpath.ExtractFieldPathAsString(w.latest.Load(), path)
 	}
 }
 

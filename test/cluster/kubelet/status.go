@@ -52,8 +52,10 @@ func phase(containers []*container, ended bool) v1.PodPhase {
 }
 
 func (c *container) status(now time.Time) v1.ContainerStatus {
+	// The status outlives this moment, in other goroutines: nothing of it is c's.
+	started, ended := c.started, c.ended.DeepCopy()
 	s := v1.ContainerStatus{
-		Name: c.spec.Name, Image: c.spec.Image, Ready: c.isReady(), Started: &c.started, RestartCount: int32(max(0, c.runs-1)), //nolint:gosec // small
+		Name: c.spec.Name, Image: c.spec.Image, Ready: c.isReady(), Started: &started, RestartCount: int32(max(0, c.runs-1)), //nolint:gosec // small
 	}
 	if c.runs > 0 {
 		s.ContainerID, s.ImageID = c.id(), c.spec.Image
@@ -61,14 +63,14 @@ func (c *container) status(now time.Time) v1.ContainerStatus {
 	switch {
 	case c.process != nil:
 		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.process.began)}
-		s.LastTerminationState.Terminated = c.ended
+		s.LastTerminationState.Terminated = ended
 	case c.failed != "":
 		s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: c.failed}
 	case c.ended != nil && now.Before(c.notBefore):
 		s.State.Waiting = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off until " + c.notBefore.Format(time.RFC3339)}
-		s.LastTerminationState.Terminated = c.ended
+		s.LastTerminationState.Terminated = ended
 	case c.ended != nil:
-		s.State.Terminated = c.ended
+		s.State.Terminated = ended
 	default:
 		s.State.Waiting = &v1.ContainerStateWaiting{Reason: "PodInitializing"}
 	}

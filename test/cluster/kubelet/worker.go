@@ -64,6 +64,7 @@ func (k *Kubelet) newWorker(ctx context.Context, pod *v1.Pod) *worker {
 		events: make(chan func()), done: make(chan struct{}), out: newReporter(k, pod),
 		pod: pod, containers: containersOf(pod), began: time.Now(),
 	}
+	w.latest.Store(pod)
 	w.probing, w.stopProbes = context.WithCancel(ctx)
 	w.readying, w.stopReadiness = context.WithCancel(ctx)
 	w.cutContext, w.cut = context.WithCancel(context.WithoutCancel(ctx))
@@ -265,7 +266,7 @@ func (w *worker) entry(c *container, image Image) entry {
 		e.Dir = c.spec.WorkingDir
 	}
 	if othersMapped {
-		e.User, e.Group = user(w.pod, c.spec)
+		e.User, e.Group = user(w.latest.Load(), c.spec)
 	}
 	e.Mounts = []mount{{From: w.etcDir, To: "/etc", ReadOnly: true}, {From: image.Dir, To: image.Mount, ReadOnly: true}}
 	for _, m := range c.spec.VolumeMounts {
