@@ -239,8 +239,8 @@ func (w *world) verdict(sum *tally) {
 		}
 		sum.doubt(s, l, w.facts)
 	}
-	if n := w.log.rest(); n > 0 {
-		w.t.Errorf("%d lines of the access log belong to no request", n)
+	for _, l := range w.log.rest() {
+		w.t.Errorf("belongs to no request: log %+v", *l)
 	}
 	w.requests.forget()
 	before := time.Now().Add(-2 * failing)

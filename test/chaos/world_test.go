@@ -290,13 +290,15 @@ func (l *accessLog) each(f func(*logged)) {
 	}
 }
 
-// rest is how many lines nobody took.
-func (l *accessLog) rest() int {
+// rest gives the lines that nobody took, and forgets them.
+func (l *accessLog) rest() (all []*logged) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(l.lines)
+	for _, lines := range l.lines {
+		all = append(all, lines...)
+	}
 	l.lines = map[string][]*logged{}
-	return n
+	return all
 }
 
 // holdings are what the process holds.
