@@ -4,6 +4,7 @@ GO          ?= go
 PACKAGES    ?= ./...
 COUNT       ?= 10
 FUZZTIME    ?= 30s
+RELAYTIME   ?= 30m
 CHAOS       ?= 30m
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/freshmesh/freshmesh/internal/version.linked=$(VERSION)
@@ -106,8 +107,8 @@ soak: soak-chaos ## CHAOS of random faults, HISTORIES random histories against t
 	$(GO) test ./test/model -run TestHistories -count 1 -v -timeout 0 -histories $(HISTORIES)
 	$(GO) test ./test/age -run TestAge -count 1 -v -timeout 0 -age $(AGE)
 
-soak-chaos: ## CHAOS of random faults, every failed request judged by its reason
-	$(GO) test ./test/chaos -run TestChaos -count 1 -v -timeout 0 -chaos $(CHAOS) -seed 0
+soak-chaos: ## CHAOS of random faults, with the race detector, every failed request judged by its reason
+	$(GO) test $(RACE) ./test/chaos -run TestChaos -count 1 -v -timeout 0 -chaos $(CHAOS) -seed 0
 
 mutants: ## put deliberate defects into the code, one by one: the tests must find each
 	$(GO) run ./test/mutants
@@ -132,6 +133,12 @@ fuzz: ## run each fuzz test for FUZZTIME
 	@grep -rno --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' pkg internal test | sed 's/^\(.*\)\/[^/]*:[0-9]*:func \(.*\)$$/\1 \2/' | \
 	while read -r package target; do \
 		echo "$$package $$target"; $(GO) test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+
+# One after the other; 4 hours.
+.PHONY: fuzz-relays
+fuzz-relays: ## run each fuzz test of the relays for 30 minutes (RELAYTIME)
+	@for fuzzed in $(filter ./pkg/dataplane/%,$(FUZZED)); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
+		echo "$$package $$target"; $(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(RELAYTIME) || exit 1; done
 
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2

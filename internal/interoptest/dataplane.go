@@ -30,6 +30,12 @@ func StartDataplane(t testing.TB, xdsAddress string, clusters map[string]string,
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "dataplane")
 	build := exec.Command("go", append(append([]string{"build"}, buildFlags...), "-o", binary, "github.com/freshmesh/freshmesh/cmd/dataplane")...)
+	// Nested modules have their own idea of what the program needs.
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/freshmesh/freshmesh").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	build.Dir = strings.TrimSpace(string(root))
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, output)
 	}

@@ -93,6 +93,10 @@ func (w *world) storm(r *rand.Rand, d time.Duration) {
 	churn, restarts := rand.New(rand.NewPCG(r.Uint64(), 3)), rand.New(rand.NewPCG(r.Uint64(), 4)) //nolint:gosec // to be repeated
 	wg.Go(func() { w.churn(ctx.Done(), churn) })                                                  //nolint:contextcheck // it ends what it does by itself
 	wg.Go(func() { w.restarts(ctx.Done(), restarts) })                                            //nolint:contextcheck // it ends what it does by itself
+	for range 2 {
+		source := rand.New(rand.NewPCG(r.Uint64(), 5)) //nolint:gosec // to be repeated
+		wg.Go(func() { w.abuse(ctx.Done(), source) })  //nolint:contextcheck // it ends what it does by itself
+	}
 	// The answers that clients still wait for when it is over need the clock too.
 	watching, done := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup

@@ -8,7 +8,8 @@
 // peers faults and takes them away again, churns the endpoints of services,
 // removes services, and restarts the control plane. Clients speak HTTP/1.1,
 // HTTP/2, gRPC (unary and streaming), WebSocket and opaque TCP, and never send
-// anything twice.
+// anything twice. Others break off, dawdle, flood and talk nonsense; they are
+// not judged, and must not harm anybody.
 //
 // The run goes in rounds. A round ends with calm: faults are healed, clients go,
 // services lose their endpoints. Then every request is judged with its line

@@ -138,6 +138,9 @@ func (m *matter) consistent() string {
 		return ""
 	case !s.begun && s.kind != tcp:
 		return "a failure without any word on the wire"
+	case s.ended && ours && s.kind == tcp && m.own():
+		// To the client an orderly end; what became of the other direction is for the log's reason to say.
+		return ""
 	case s.ended && ours:
 		return fmt.Sprintf("an answer of the upstream's own, and the log says %s", l.Reason)
 	case s.ended && !m.own():

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -68,6 +69,14 @@ var plans = []struct {
 			"connect-timeout": "1s", "timeout": "1500ms", "drain": "1s", "retry": "off",
 			"max-connections": "2", "max-requests": "6", "max-pending": "2",
 		},
+	},
+	{
+		service: service{name: "abused", protocol: http1}, peers: 1, appProtocol: "http",
+		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
+	},
+	{
+		service: service{name: "abused-too", protocol: http2c}, peers: 1, appProtocol: "grpc",
+		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
 	},
 }
 
@@ -254,6 +263,9 @@ func (l *accessLog) read() error {
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if strings.HasPrefix(e.Client, abusers.String()+":") {
+			continue
 		}
 		key := e.Client
 		if e.Path != "" {

@@ -16,6 +16,8 @@ import (
 	h2 "github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
 
+	"github.com/freshmesh/freshmesh/internal/interoptest"
+	"github.com/freshmesh/freshmesh/internal/meshtest"
 	relay "github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -128,5 +130,26 @@ func TestServer(t *testing.T) {
 	}
 	if ourPassed < 100 {
 		t.Errorf("only %d cases ran", ourPassed)
+	}
+}
+
+// TestProgram: the data plane as it is delivered, whichever path serves there.
+func TestProgram(t *testing.T) {
+	endpoint := startGo(t)
+	manifests := meshtest.NewManifests(t)
+	manifests.Put(meshtest.Service{Name: "spec", AppProtocol: "kubernetes.io/h2c", Addresses: []string{endpoint.String()}})
+	control := meshtest.StartControl(t, manifests.Source(), meshtest.Policy)
+	cluster := interoptest.ClusterName("spec")
+	d := interoptest.StartDataplane(t, control.XDS, map[string]string{cluster: "http"})
+	theirs, _ := run(startGo(t))
+	ours, passed := run(netip.MustParseAddrPort(d.Listens[cluster]))
+	t.Logf("passed: %d", passed)
+	for name, err := range ours {
+		if _, ok := theirs[name]; !ok {
+			t.Errorf("%s: %s", name, err)
+		}
+	}
+	if passed < 100 {
+		t.Errorf("only %d cases passed", passed)
 	}
 }
