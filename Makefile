@@ -137,7 +137,7 @@ fuzz: ## run each fuzz test for FUZZTIME
 # One after the other; 4 hours.
 .PHONY: fuzz-relays
 fuzz-relays: ## run each fuzz test of the relays for 30 minutes (RELAYTIME)
-	@for fuzzed in $(filter ./pkg/dataplane/%,$(FUZZED)); do package=$${fuzzed%:*} target=$${fuzzed#*:}; \
+	@for fuzzed in $(filter ./pkg/dataplane/%,$(FUZZED)); do fuzzed=$${fuzzed%:*}; package=$${fuzzed%:*} target=$${fuzzed#*:}; \
 		echo "$$package $$target"; $(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(RELAYTIME) || exit 1; done
 
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
