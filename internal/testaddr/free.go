@@ -17,7 +17,7 @@ var given sync.Map
 // Free is Find for tests.
 func Free(t testing.TB, ip string) string {
 	t.Helper()
-	address, err := Find(ip)
+	address, err := Find(context.Background(), ip)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +28,13 @@ func Free(t testing.TB, ip string) string {
 // port is below those that the system gives out by itself, to whoever listens
 // on port 0 or connects (ip_local_port_range): what is to listen there may take
 // its time.
-func Find(ip string) (string, error) {
+func Find(ctx context.Context, ip string) (string, error) {
 	for {
 		address := net.JoinHostPort(ip, strconv.Itoa(20000+rand.IntN(10000))) //nolint:gosec // no secret
 		if _, taken := given.LoadOrStore(address, true); taken {
 			continue
 		}
-		l, err := Listen(context.Background(), address)
+		l, err := Listen(ctx, address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}

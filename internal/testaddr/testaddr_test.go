@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 		seen[address] = true
 	}
 	// TEST-NET-1 (RFC 5737): no machine has it.
-	if address, err := testaddr.Find("192.0.2.1"); err == nil {
+	if address, err := testaddr.Find(t.Context(), "192.0.2.1"); err == nil {
 		t.Errorf("%s can be listened on", address)
 	}
 }

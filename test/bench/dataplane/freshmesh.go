@@ -60,7 +60,7 @@ func startFreshmesh(ctx context.Context, s setup, endpoints []string) (_ *proxy,
 	}
 	at := map[string]string{}
 	for _, name := range []string{"xds", "server admin", "admin", "outbound", "listen"} {
-		if at[name], err = testaddr.Find("127.0.0.1"); err != nil {
+		if at[name], err = testaddr.Find(ctx, "127.0.0.1"); err != nil {
 			return nil, err
 		}
 	}

@@ -23,7 +23,7 @@ func peer(ctx context.Context, s setup, endpoints []string, file, text string, c
 		return nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	address, err := testaddr.Find("127.0.0.1")
+	address, err := testaddr.Find(ctx, "127.0.0.1")
 	if err != nil {
 		remove()
 		return nil, err
@@ -129,7 +129,7 @@ func startTraefik(ctx context.Context, s setup, endpoints []string) (*proxy, err
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := testaddr.Find("127.0.0.1")
+	metrics, err := testaddr.Find(ctx, "127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
