@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -171,7 +170,6 @@ func startOutsider(t *testing.T, kubeconfig string) outsider {
 	o := outsider{admin: interoptest.FreeAddress(t)}
 	cmd := exec.Command(filepath.Join(the.Programs.Own, "xds-server"), "serve", "--kubeconfig", kubeconfig,
 		"--xds-address", interoptest.FreeAddress(t), "--admin-address", o.admin, "--source-check-interval", "15s")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	o.Process = interoptest.Start(t, cmd)
 	return o
 }
