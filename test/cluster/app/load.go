@@ -53,12 +53,12 @@ func (r *recorder) answered(kind, text string, took time.Duration) {
 	})
 }
 
-func (r *recorder) failed(kind string, err error) {
+func (r *recorder) failed(kind string, sent time.Time, err error) {
 	r.edit(kind, func(k *report.Kind) {
 		k.Sent++
 		k.Failed++
 		if len(k.Failures) < maxFailures {
-			k.Failures = append(k.Failures, report.Failure{At: time.Now(), Text: err.Error()})
+			k.Failures = append(k.Failures, report.Failure{Sent: sent, At: time.Now(), Text: err.Error()})
 		}
 	})
 }
@@ -117,7 +117,7 @@ func (c client) once(ctx context.Context, talk conversation, text string, opened
 	if talk == nil {
 		var err error
 		if talk, err = c.dial(ctx); err != nil {
-			c.record.failed(c.kind, fmt.Errorf("open: %w", err))
+			c.record.failed(c.kind, start, fmt.Errorf("open: %w", err))
 			return nil
 		}
 		opened()
@@ -126,9 +126,9 @@ func (c client) once(ctx context.Context, talk conversation, text string, opened
 	answer, again, err := talk.ask(ctx, text)
 	switch {
 	case err != nil:
-		c.record.failed(c.kind, err)
+		c.record.failed(c.kind, start, err)
 	case !strings.HasSuffix(answer, " "+text):
-		c.record.failed(c.kind, fmt.Errorf("answer %q to %q", answer, text))
+		c.record.failed(c.kind, start, fmt.Errorf("answer %q to %q", answer, text))
 	default:
 		c.record.answered(c.kind, answer, time.Since(start))
 		if !again {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -172,7 +171,6 @@ func startOutsider(t *testing.T, kubeconfig string) outsider {
 	o := outsider{admin: testaddr.Free(t, "127.0.0.1")}
 	cmd := exec.Command(filepath.Join(the.Programs.Own, "xds-server"), "serve", "--kubeconfig", kubeconfig,
 		"--xds-address", testaddr.Free(t, "127.0.0.1"), "--admin-address", o.admin, "--source-check-interval", "15s")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	o.Process = interoptest.Start(t, cmd)
 	return o
 }

@@ -161,24 +161,29 @@ func addAddress(add func(netlink.Link, *netlink.Addr) error, link netlink.Link, 
 }
 
 // newNamespace makes a network namespace that lives as long as the file is open.
+//
+// The thread goes back to where it was: were it to end instead, every child that it
+// has started with a parent death signal would get that (PR_SET_PDEATHSIG(2const)).
 func newNamespace() (*os.File, error) {
-	type result struct {
-		file *os.File
-		err  error
+	runtime.LockOSThread()
+	own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+	if _, err := os.Stat(own); err != nil {
+		own = "/proc/thread-self/ns/net"
 	}
-	made := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			made <- result{err: fmt.Errorf("%w: network namespace: %w", ErrUnavailable, err)}
-			return
-		}
-		file, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
-		if err != nil {
-			file, err = os.Open("/proc/thread-self/ns/net")
-		}
-		made <- result{file, err}
-	}()
-	r := <-made
-	return r.file, r.err
+	before, err := os.Open(own)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer func() { _ = before.Close() }()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("%w: network namespace: %w", ErrUnavailable, err)
+	}
+	file, err := os.Open(own)
+	if back := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET); back != nil {
+		panic(back) // a namespace of our own, which is open: we may enter it
+	}
+	runtime.UnlockOSThread()
+	return file, err
 }

@@ -24,8 +24,9 @@ type Kind struct {
 
 // Failure is one request that failed.
 type Failure struct {
-	At   time.Time
-	Text string
+	// Sent is when it was sent, At when it had failed.
+	Sent, At time.Time
+	Text     string
 }
 
 // Backend is what one backend answered.
