@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -265,6 +266,40 @@ func TestTraceContextPasses(t *testing.T) {
 	for k := range <-got {
 		if strings.HasPrefix(k, "Trace") || k == "Baggage" {
 			t.Errorf("%s was made up", k)
+		}
+	}
+}
+
+// A request that its client gave up while it waited for an endpoint has a line like any other.
+func TestAccessLogOfWhatWaited(t *testing.T) {
+	r := newRig(t)
+	var out logBuffer
+	r.logTo(&out)
+	r.put2(true, nil)
+	tr := transport(true)
+	defer tr.CloseIdleConnections()
+	for i := range 5 {
+		ctx, cancel := context.WithCancel(t.Context())
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/wait/%d", r.addr, i), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = echo
+		done := make(chan error, 1)
+		go func() {
+			resp, err := tr.RoundTrip(q)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			done <- err
+		}()
+		eventually(t, "it waits", func() bool { return r.tracker.Active() == 1 })
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("an answer")
+		}
+		if got := out.next(t, i+1); got.Path != fmt.Sprintf("/wait/%d", i) || got.Method != http.MethodGet || got.Reason != "client_gone" {
+			t.Errorf("%+v", got)
 		}
 	}
 }

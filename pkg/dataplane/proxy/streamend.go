@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
@@ -50,7 +51,10 @@ func (s *stream) Ended(o http2.Outcome) {
 	switch {
 	case s.bridged:
 	case s.away:
-		s.how = o
+		// Whoever waits puts it on the books, when what the connection has of it is another's.
+		m := *s.request
+		m.Fields = slices.Clone(m.Fields)
+		s.request, s.how = &m, o
 		s.stop()
 	default:
 		s.over(o)
