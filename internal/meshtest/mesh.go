@@ -56,7 +56,7 @@ func RunControl(
 	ctx context.Context, t testing.TB, source mesh.Source, p ack.Policy, xdsAddress string, edits ...func(*controlplane.Config),
 ) (*Control, <-chan error) {
 	t.Helper()
-	xds, admin := listen(t, xdsAddress), listen(t, "127.0.0.1:0")
+	xds, admin := listen(ctx, t, xdsAddress), listen(ctx, t, "127.0.0.1:0")
 	c := &Control{XDS: xds.Addr().String(), Admin: admin.Addr().String(), Log: &Log{}}
 	config := controlplane.Config{
 		Source: source, ClusterDomain: "cluster.local", Policy: p, Build: "test",
@@ -73,9 +73,9 @@ func RunControl(
 	return c, done
 }
 
-func listen(t testing.TB, address string) net.Listener {
+func listen(ctx context.Context, t testing.TB, address string) net.Listener {
 	t.Helper()
-	l, err := testaddr.Listen(context.Background(), address)
+	l, err := testaddr.Listen(ctx, address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,6 @@ func (v *asked1) accept() (halfCloser, error) {
 func (v *asked1) finished() []message.Field             { return v.x.Trailers() }
 func (v *asked1) write(p []byte) error                  { return v.x.Write(p) }
 func (v *asked1) finish(trailers []message.Field) error { return v.x.Finish(trailers) }
-func (v *asked1) whole() bool                           { return v.x.BodyComplete() }
 func (v *asked1) said(e *entry)                         { describeExchange(e, v.x) }
 func (v *asked1) end()                                  {}
 

@@ -73,7 +73,6 @@ type asked2 struct {
 func (v *asked2) read() ([]byte, error)     { return v.stream.ReadBody(v.reading) }
 func (v *asked2) finished() []message.Field { return v.stream.Trailers() }
 func (v *asked2) seen() bool                { return v.interims > 0 }
-func (v *asked2) whole() bool               { return v.stream.Complete() }
 func (v *asked2) stop()                     { v.halt() }
 func (v *asked2) end()                      { v.stream.Close() }
 func (v *asked2) abort(e *upstream.Error)   { v.stream.Abort(e) }

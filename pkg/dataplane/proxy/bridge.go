@@ -55,8 +55,7 @@ type asker interface {
 	abort(e *upstream.Error)
 	refuse(r refusal, last bool)
 	accept() (halfCloser, error)
-	// whole tells whether all of the request came; stop ends read, for good.
-	whole() bool
+	// stop ends read, for good.
 	stop()
 	// said describes the request.
 	said(e *entry)
