@@ -177,40 +177,6 @@ func (d *decoder) object(doc document, value []byte, t metav1.TypeMeta) {
 	d.objects = append(d.objects, decoded{line: doc.begin(), object: o})
 }
 
-// apiObject is an API object with its metadata.
-type apiObject interface {
-	runtime.Object
-	metav1.Object
-}
-
-// newObject is an empty object of the type; nil for one that the mesh does not read.
-func newObject(t metav1.TypeMeta) apiObject {
-	for _, k := range readKinds {
-		if k.name == t.Kind && k.version == t.APIVersion {
-			return k.empty()
-		}
-	}
-	return nil
-}
-
-// versionOf is the API version in which a kind is read; "" for kinds that are not.
-func versionOf(kind string) string {
-	for _, k := range readKinds {
-		if k.name == kind {
-			return k.version
-		}
-	}
-	return ""
-}
-
-func group(apiVersion string) string {
-	g, _, found := strings.Cut(apiVersion, "/")
-	if !found {
-		return ""
-	}
-	return g
-}
-
 // listOf tells whether t is a list that can hold kinds that the mesh reads,
 // and the type that its items have when they do not say; zero for any.
 func listOf(t metav1.TypeMeta) (metav1.TypeMeta, bool) {

@@ -25,6 +25,40 @@ var readKinds = [...]struct {
 	{"Namespace", "v1", func() apiObject { return new(corev1.Namespace) }},
 }
 
+// apiObject is an API object with its metadata.
+type apiObject interface {
+	runtime.Object
+	metav1.Object
+}
+
+// newObject is an empty object of the type; nil for one that the mesh does not read.
+func newObject(t metav1.TypeMeta) apiObject {
+	for _, k := range readKinds {
+		if k.name == t.Kind && k.version == t.APIVersion {
+			return k.empty()
+		}
+	}
+	return nil
+}
+
+// versionOf is the API version in which a kind is read; "" for kinds that are not.
+func versionOf(kind string) string {
+	for _, k := range readKinds {
+		if k.name == kind {
+			return k.version
+		}
+	}
+	return ""
+}
+
+func group(apiVersion string) string {
+	g, _, found := strings.Cut(apiVersion, "/")
+	if !found {
+		return ""
+	}
+	return g
+}
+
 // maxTypo is by how many letters a kind may differ from one that is read to count as that one, mistyped.
 const maxTypo = 2
 

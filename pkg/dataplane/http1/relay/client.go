@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -185,46 +183,6 @@ func (c *Client) recovered(v any) {
 	}
 }
 
-// decide waits until the first bytes tell whether they are the preface of HTTP/2. It gives false when the connection is over.
-func (c *Client) decide() bool {
-	var by instant
-	for {
-		p := c.in.data()
-		if len(p) >= len(preface) || len(p) > 0 && !strings.HasPrefix(preface, string(p)) {
-			return true
-		}
-		if len(p) == 0 {
-			c.in.give()
-			if !c.idle() {
-				return false
-			}
-			continue
-		}
-		if by == 0 {
-			by = in(c.cfg.HeaderTimeout)
-		}
-		if !c.more(by) {
-			return false
-		}
-	}
-}
-
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-func isPreface(p []byte) bool { return len(p) >= len(preface) && string(p[:len(preface)]) == preface }
-
-// handOver gives the connection away. It gives false where Close was faster.
-func (c *Client) handOver() bool {
-	c.mu.Lock()
-	c.opaque = true
-	c.mu.Unlock()
-	if c.sock.SetDeadline(time.Time{}) != nil {
-		return false
-	}
-	c.cfg.HTTP2(c.sock.Conn, append([]byte(nil), c.in.data()...))
-	return true
-}
-
 // next waits for a request's head. It gives false when the connection is over.
 func (c *Client) next() bool {
 	var by instant
@@ -300,56 +258,4 @@ func (c *Client) more(by instant) bool {
 		c.refuse(errLateHead)
 	}
 	return false
-}
-
-var errLateHead = &http1.Error{Status: http.StatusRequestTimeout, Text: "the head did not come in time"}
-
-// refuse answers what is not a request, and ends the connection: nobody can know where the next one would begin.
-func (c *Client) refuse(err error) {
-	found, ok := errors.AsType[*http1.Error](err)
-	if !ok {
-		return
-	}
-	e := c.refused(found)
-	text := "freshmesh: " + e.Error() + "\n"
-	m := message.Response{Status: found.Status, Length: int64(len(text)), Fields: []message.Field{
-		{Name: "proxy-status", Value: e.ProxyStatus()}, {Name: "content-type", Value: "text/plain; charset=utf-8"},
-	}}
-	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), text...)
-	if _, err := c.sock.write(b, in(settle)); err == nil {
-		c.linger()
-	}
-}
-
-// refused tells Refused of what is not a request.
-func (c *Client) refused(err *http1.Error) *upstream.Error {
-	e := &upstream.Error{Reason: upstream.Malformed, Unsent: true, Unanswered: true, Err: err}
-	switch err.Status {
-	case http.StatusRequestTimeout:
-		e.Reason = upstream.HeaderTimeout
-	case http.StatusRequestHeaderFieldsTooLarge:
-		e.Reason = upstream.HeaderLimit
-	}
-	if c.cfg.Refused != nil {
-		c.cfg.Refused(c.sock.RemoteAddr(), err.Status, e)
-	}
-	return e
-}
-
-// linger lets the client read what was written last: a connection that is closed
-// with unread bytes in it is reset, and the client may lose the response with it.
-func (c *Client) linger() {
-	half, ok := c.sock.Conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	c.in.take()
-	by := in(settle)
-	for left := 16 << 20; left > 0; {
-		n, err := c.sock.read((*c.in.mem)[headroom:], by)
-		if err != nil && !errors.Is(err, errWoken) || c.cutBy.Load() != nil {
-			return
-		}
-		left -= n
-	}
 }
