@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
@@ -23,9 +24,10 @@ type Call struct {
 	chunked, sent bool
 	// upgrade: the request asks for a change of protocols.
 	upgrade bool
-	wrote   int
-	// The receiving side's: bytes read, how much of the body is left, whether it is over.
-	read    int
+	// wrote and read count bytes, and failed is true after an error: each side's error tells of both.
+	wrote, read atomic.Int64
+	failed      atomic.Bool
+	// The receiving side's: how much of the body is left, whether it is over.
 	left    int64
 	over    bool
 	decoder http1.Chunked
@@ -69,7 +71,7 @@ func (k *Call) Finish(trailers []message.Field) error {
 func (k *Call) write(p []byte) error {
 	for {
 		n, err := k.conn.sock.write(p, k.until)
-		k.wrote += n
+		k.wrote.Add(int64(n))
 		p = p[n:]
 		switch {
 		case err == nil:
@@ -173,7 +175,7 @@ func (k *Call) more() error {
 	for {
 		n, err := k.conn.sock.read(in.space(), k.until)
 		in.w += n
-		k.read += n
+		k.read.Add(int64(n))
 		if n > 0 || err != nil && !errors.Is(err, errWoken) {
 			return err
 		}
@@ -198,16 +200,16 @@ func (k *Call) Break() { _ = k.conn.sock.Close() }
 // End gives the connection back, or closes it where the call is not over.
 func (k *Call) End() {
 	c := k.conn
-	c.broken = c.broken || !k.over || !k.sent || c.resp.Close
+	c.broken = c.broken || k.failed.Load() || !k.over || !k.sent || c.resp.Close
 	c.done()
 }
 
 func (k *Call) fail(err error, reason upstream.Reason) *upstream.Error {
-	e := &upstream.Error{Reason: reason, NextHop: k.conn.pool.cfg.Address, Unsent: k.wrote == 0, Unanswered: k.read == 0, Err: err}
+	e := &upstream.Error{Reason: reason, NextHop: k.conn.pool.cfg.Address, Unsent: k.wrote.Load() == 0, Unanswered: k.read.Load() == 0, Err: err}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		e.Reason = upstream.Deadline
 	}
 	e.Reused = reason == upstream.ResetBeforeHeaders && e.Unanswered && k.conn.used > 1
-	k.conn.broken = true
+	k.failed.Store(true)
 	return e
 }

@@ -132,3 +132,47 @@ func TestCallFails(t *testing.T) {
 	}
 	k.End()
 }
+
+// TestCallBreaksOnBothSides: the endpoint resets the connection while one goroutine sends and another waits for the
+// answer. Each has its error, and the connection is not used again.
+func TestCallBreaksOnBothSides(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.ReadFull(c, make([]byte, 100_000))
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}()
+	p := poolTo(t, l.Addr().String())
+	k, err := acquire(t, p).Call(&message.Request{Method: "POST", Authority: "a", Path: "/", Length: -1}, time.Now().Add(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		part := make([]byte, 10_000)
+		for {
+			if err := k.Write(part); err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	_, headErr := k.Head()
+	for _, err := range []error{headErr, <-sent} {
+		if e, ok := errors.AsType[*upstream.Error](err); !ok || e.Reason != upstream.ResetBeforeHeaders || e.Unsent {
+			t.Errorf("%v", err)
+		}
+	}
+	k.End()
+	if n := p.Open(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+}
