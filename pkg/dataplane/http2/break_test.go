@@ -1,0 +1,84 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+)
+
+// smallReads reads in pieces of a page, as a bufio.Reader does.
+func smallReads(r io.Reader) (n int, err error) {
+	page := make([]byte, 4<<10)
+	for {
+		k, err := r.Read(page)
+		n += k
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// TestWindowUpdatesForPages: Go gives windows back for each 4 KiB that its user reads, in two frames. That is no flood.
+func TestWindowUpdatesForPages(t *testing.T) {
+	const size = 48 << 20
+	backend := startBackend(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := smallReads(r.Body); err != nil {
+			t.Errorf("the endpoint read %d bytes: %v", n, err)
+		}
+		if r.Method == http.MethodPost {
+			return
+		}
+		page := make([]byte, 32<<10)
+		for range size / len(page) {
+			if _, err := w.Write(page); err != nil {
+				return
+			}
+		}
+	}))
+	r := startRelay(t, &relayRig{}, backend)
+	client := goClient(t)
+	t.Run("download", func(t *testing.T) {
+		resp, err := client.Get("http://" + r.addr + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if n, err := smallReads(resp.Body); err != nil || n != size {
+			t.Errorf("read %d bytes of %d: %v", n, size, err)
+		}
+	})
+	t.Run("upload", func(t *testing.T) {
+		resp, err := client.Post("http://"+r.addr+"/", "", io.LimitReader(zeros{}, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d, %s", resp.StatusCode, resp.Header.Get("proxy-status"))
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// TestWindowUpdatesAtOnce: a client that was given much data and reads it later gives it all back at once.
+func TestWindowUpdatesAtOnce(t *testing.T) {
+	var l link
+	for range 40 << 20 / frameSize {
+		l.left[WindowFlood].give(2+frameSize/updateEach, maxSaved)
+	}
+	for i := range 2 * 40 << 20 / (4 << 10) {
+		if !l.left[WindowFlood].take(defaultBudgets[WindowFlood]) {
+			t.Fatalf("the budget is spent after %d frames", i)
+		}
+	}
+}
