@@ -4,7 +4,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"golang.org/x/net/http2"
 )
 
 // smallReads reads in pieces of a page, as a bufio.Reader does.
@@ -80,5 +84,47 @@ func TestWindowUpdatesAtOnce(t *testing.T) {
 		if !l.left[WindowFlood].take(defaultBudgets[WindowFlood]) {
 			t.Fatalf("the budget is spent after %d frames", i)
 		}
+	}
+}
+
+// TestLateAnswers: answers that cross the resets of their requests are nobody's fault (RFC 9113 section 5.1).
+func TestLateAnswers(t *testing.T) {
+	const all = 400
+	addr := scripted(t, nil, func(c *rawConn) {
+		var ids []uint32
+		for len(ids) < all {
+			f, err := c.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.RSTStreamFrame); ok {
+				ids = append(ids, f.StreamID)
+			}
+		}
+		for _, id := range ids {
+			c.respond(id, false, ":status", "200")
+			c.respond(id, true, "grpc-status", "0")
+		}
+		if id := c.request(); id != 0 {
+			c.respond(id, true, ":status", "200")
+		}
+		_, _ = c.ReadFrame()
+	})
+	p := NewPool(PoolConfig{Address: netip.MustParseAddrPort(addr)})
+	defer p.Close()
+	ask := func() *Asking {
+		a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for range all {
+		ask().End()
+	}
+	last := ask()
+	defer last.End()
+	if m, err := last.Head(); err != nil || m.Status != 200 {
+		t.Errorf("the request after those that were reset: %v, %v", m, err)
 	}
 }

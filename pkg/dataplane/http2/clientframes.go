@@ -29,6 +29,10 @@ func (c *Client) headers(t *Turn, h *headers) error {
 		if h.id >= c.nextID || h.id%2 == 0 {
 			return protocolError("HEADERS on a stream that never was")
 		}
+		if c.late > 0 {
+			c.late--
+			return nil
+		}
 		return c.spend(Misbehaviour)
 	}
 	answered, near, token := k.answered, k.near, k.nearToken
@@ -93,8 +97,7 @@ func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
 func (c *Client) wrong(t *Turn, k *call, err error) error {
 	near, token := k.near, k.nearToken
 	e := &upstream.Error{Reason: upstream.ProtocolError, NextHop: c.address, Err: err}
-	c.send(t, appendReset(c.put().b, k.id, http2.ErrCodeProtocol))
-	c.close(t, k)
+	c.cancel(t, k, http2.ErrCodeProtocol)
 	spent := c.spend(Misbehaviour)
 	c.mu.Unlock()
 	near.Failed(t, token, e)
