@@ -1,11 +1,16 @@
 package http2
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"golang.org/x/net/http2"
@@ -127,4 +132,52 @@ func TestLateAnswers(t *testing.T) {
 	if m, err := last.Head(); err != nil || m.Status != 200 {
 		t.Errorf("the request after those that were reset: %v, %v", m, err)
 	}
+}
+
+// lateWriter is a connection whose writes come back late: when the peer has answered, or gone.
+type lateWriter struct {
+	net.Conn
+	late chan struct{}
+}
+
+func (c *lateWriter) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	<-c.late
+	return n, err
+}
+
+// TestGoneWhileWriting: who writes has been interrupted after the system call, and what it wrote was worked on. That is not unsent.
+func TestGoneWhileWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		late := make(chan struct{}, 1)
+		p := NewPool(PoolConfig{Dial: func(context.Context) (net.Conn, error) { return &lateWriter{near, late}, nil }})
+		defer p.Close()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			defer far.Close()
+			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			c := &rawConn{far, http2.NewFramer(far, far)}
+			_, _ = c.ReadFrame()
+			_, _ = c.ReadFrame()
+			late <- struct{}{}
+			_ = c.WriteSettings()
+			_, _ = c.ReadFrame()
+			late <- struct{}{}
+			// It works on the request, and dies.
+			_ = c.request()
+		}()
+		a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-served
+		_, err = a.Head()
+		if e := upstream.AsError(err); e.Unsent {
+			t.Errorf("%v says that nothing was sent", e)
+		}
+		close(late)
+		a.End()
+	})
 }

@@ -108,7 +108,7 @@ func (c *Client) broken(k *call, err error) *upstream.Error {
 		e.Reason, e.Err = known.Reason, known.Err
 		return e
 	}
-	e.Unsent = k.begins >= c.written
+	e.Unsent = k.begins >= c.reach
 	if _, ok := errors.AsType[*ConnError](err); ok {
 		e.Reason = upstream.ProtocolError
 	}
