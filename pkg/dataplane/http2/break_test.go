@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -180,4 +181,42 @@ func TestGoneWhileWriting(t *testing.T) {
 		close(late)
 		a.End()
 	})
+}
+
+// TestManyTimeouts: a client whose requests are mostly answered gives up hundreds at once, as when an endpoint stalls.
+func TestManyTimeouts(t *testing.T) {
+	const all = 600
+	stall := make(chan struct{})
+	defer close(stall)
+	r := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stall" {
+			select {
+			case <-stall:
+			case <-r.Context().Done():
+			}
+		}
+	})))
+	client := goClient(t)
+	for range all {
+		if status, _, _, err := get(t, client, r.addr); err != nil || status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range all {
+		wg.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr+"/stall", nil)
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	waitFor(t, "all to be open", func() bool { return r.active() == all })
+	cancel()
+	wg.Wait()
+	waitFor(t, "all to have ended", func() bool { return r.active() == 0 })
+	if n := r.abused(RapidReset); n > 0 {
+		t.Errorf("%d connections were closed for rapid resets", n)
+	}
 }
