@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
@@ -219,4 +220,42 @@ func TestManyTimeouts(t *testing.T) {
 	if n := r.abused(RapidReset); n > 0 {
 		t.Errorf("%d connections were closed for rapid resets", n)
 	}
+}
+
+// TestSettingsAfterGoAway: a connection that leaves may still change its settings, and does not come back by that.
+func TestSettingsAfterGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		dials := 0
+		p := NewPool(PoolConfig{MaxWaiting: -1, Dial: func(context.Context) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, &upstream.Error{Reason: upstream.ConnectRefused, Unsent: true, Unanswered: true}
+			}
+			return near, nil
+		}})
+		defer p.Close()
+		go func() {
+			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			c := &rawConn{far, http2.NewFramer(far, far)}
+			_ = c.WriteSettings()
+			id := c.request()
+			_ = c.WriteGoAway(id, http2.ErrCodeNo, nil)
+			_ = c.WriteSettings()
+			_, _ = io.Copy(io.Discard, far)
+		}()
+		m := &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}
+		a, err := p.Ask(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = p.Ask(ctx, m)
+		if e := upstream.AsError(err); e.Reason != upstream.ConnectRefused || dials != 2 {
+			t.Errorf("the next request: %v after %d dials, want that the second one was refused", err, dials)
+		}
+		a.End()
+		_ = far.Close()
+	})
 }

@@ -45,8 +45,8 @@ type Client struct {
 
 // clientOwner is what a Client tells its pool.
 type clientOwner interface {
-	// clientReady says that the endpoint's settings came, or changed.
-	clientReady(t *Turn, c *Client)
+	// clientReady says that the endpoint's settings came, for the first time or again.
+	clientReady(t *Turn, c *Client, first bool)
 	// wanted tells whether somebody waits for a place. It is called with the connection's lock held.
 	wanted() bool
 	// Flush looks for those who wait.

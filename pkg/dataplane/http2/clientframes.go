@@ -15,7 +15,7 @@ func (c *Client) settled(t *Turn, first bool) {
 		c.ready = true
 		c.mu.Unlock()
 	}
-	c.owner.clientReady(t, c)
+	c.owner.clientReady(t, c, first)
 }
 
 func (c *Client) headers(t *Turn, h *headers) error {
