@@ -135,8 +135,7 @@ func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k.token == token {
-		c.send(t, appendReset(c.put().b, k.id, http2.ErrCodeCancel))
-		c.close(t, k)
+		c.cancel(t, k, http2.ErrCodeCancel)
 	}
 }
 

@@ -39,12 +39,14 @@ type Client struct {
 	goneLast uint32
 	goneCode http2.ErrCode
 	idleFor  time.Duration
+	// late is how many lists may come on streams that we reset: the endpoint may have answered already.
+	late int
 }
 
 // clientOwner is what a Client tells its pool.
 type clientOwner interface {
-	// clientReady says that the endpoint's settings came, or changed.
-	clientReady(t *Turn, c *Client)
+	// clientReady says that the endpoint's settings came, for the first time or again.
+	clientReady(t *Turn, c *Client, first bool)
 	// wanted tells whether somebody waits for a place. It is called with the connection's lock held.
 	wanted() bool
 	// Flush looks for those who wait.
@@ -106,7 +108,7 @@ func (c *Client) broken(k *call, err error) *upstream.Error {
 		e.Reason, e.Err = known.Reason, known.Err
 		return e
 	}
-	e.Unsent = k.begins >= c.written
+	e.Unsent = k.begins >= c.reach
 	if _, ok := errors.AsType[*ConnError](err); ok {
 		e.Reason = upstream.ProtocolError
 	}
@@ -201,6 +203,14 @@ func (c *Client) close(t *Turn, k *call) {
 	}
 }
 
+// cancel resets a call. It needs mu.
+func (c *Client) cancel(t *Turn, k *call, code http2.ErrCode) {
+	c.send(t, appendReset(c.put().b, k.id, code))
+	// A head and trailers.
+	c.late += 2
+	c.close(t, k)
+}
+
 // quit ends a connection that is not needed. It needs mu.
 func (c *Client) quit(t *Turn) {
 	if c.failure != nil {
@@ -271,8 +281,7 @@ func (c *Client) tick(t *Turn, _ time.Time) error {
 				Reason: upstream.ResetBeforeHeaders, NextHop: c.address, Unanswered: !k.heard,
 				Err: errors.New("the endpoint does not read the request"),
 			}})
-			c.send(t, appendReset(c.put().b, k.id, http2.ErrCodeCancel))
-			c.close(t, k)
+			c.cancel(t, k, http2.ErrCodeCancel)
 		}
 	}
 	return nil

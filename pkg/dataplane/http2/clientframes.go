@@ -15,7 +15,7 @@ func (c *Client) settled(t *Turn, first bool) {
 		c.ready = true
 		c.mu.Unlock()
 	}
-	c.owner.clientReady(t, c)
+	c.owner.clientReady(t, c, first)
 }
 
 func (c *Client) headers(t *Turn, h *headers) error {
@@ -28,6 +28,10 @@ func (c *Client) headers(t *Turn, h *headers) error {
 		}
 		if h.id >= c.nextID || h.id%2 == 0 {
 			return protocolError("HEADERS on a stream that never was")
+		}
+		if c.late > 0 {
+			c.late--
+			return nil
 		}
 		return c.spend(Misbehaviour)
 	}
@@ -93,8 +97,7 @@ func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
 func (c *Client) wrong(t *Turn, k *call, err error) error {
 	near, token := k.near, k.nearToken
 	e := &upstream.Error{Reason: upstream.ProtocolError, NextHop: c.address, Err: err}
-	c.send(t, appendReset(c.put().b, k.id, http2.ErrCodeProtocol))
-	c.close(t, k)
+	c.cancel(t, k, http2.ErrCodeProtocol)
 	spent := c.spend(Misbehaviour)
 	c.mu.Unlock()
 	near.Failed(t, token, e)

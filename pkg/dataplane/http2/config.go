@@ -169,9 +169,10 @@ func (b *bucket) take(of Budget) bool {
 	return b.spent <= of.Burst
 }
 
-func (b *bucket) give() {
-	if b.spent > 0 {
-		b.spent--
+// give puts n tokens in; most is how many the bucket then holds over its burst.
+func (b *bucket) give(n, most int) {
+	if b.spent > -most {
+		b.spent = max(-most, b.spent-n)
 	}
 }
 

@@ -645,9 +645,7 @@ func TestSlowReader(t *testing.T) {
 
 // queued is how much waits for clients.
 func (r *relayRig) queued() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for v := range r.servers {
+	for _, v := range r.all() {
 		v.mu.Lock()
 		for _, s := range v.streams {
 			n += s.queue.size

@@ -84,6 +84,13 @@ func (l *link) emitTrailers(t *Turn, f *flow, fields []message.Field) {
 	f.owner.sentEnd(t)
 }
 
+// updateEach is half of what Go's HTTP/2 lets its user read before it gives that back, to the stream and to the
+// connection; nobody known gives back less at a time, but for frames that are shorter.
+const updateEach = 2 << 10
+
+// maxSaved is how many frames beyond its budget a peer may save, for data that it has and gives back later, all at once.
+const maxSaved = 1 << 20
+
 // emit sends of p as much as the windows allow, and END_STREAM if p is all
 // there is. It gives how much was sent. It needs mu.
 func (l *link) emit(t *Turn, f *flow, p []byte) int {
@@ -101,9 +108,8 @@ func (l *link) emit(t *Turn, f *flow, p []byte) int {
 		f.window -= size
 		l.sendWindow -= size
 		f.moved = true
-		l.left[WindowFlood].give()
-		l.left[WindowFlood].give()
-		l.left[PingFlood].give()
+		l.left[WindowFlood].give(2+size/updateEach, maxSaved)
+		l.left[PingFlood].give(1, 0)
 		if last {
 			f.ended = true
 			return n

@@ -283,7 +283,7 @@ type opening struct {
 	once  sync.Once
 }
 
-func (o *opening) clientReady(t *Turn, c *Client) {
+func (o *opening) clientReady(t *Turn, c *Client, _ bool) {
 	o.once.Do(func() {
 		for i, n := range o.calls {
 			n.token = uint64(i + 100)

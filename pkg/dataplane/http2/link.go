@@ -142,7 +142,7 @@ func (l *link) charge(a Abuse) error {
 // earn puts tokens back for what carries something. It needs mu.
 func (l *link) earn(kinds ...Abuse) {
 	for _, a := range kinds {
-		l.left[a].give()
+		l.left[a].give(1, 0)
 	}
 }
 

@@ -111,16 +111,15 @@ func (p *Pool) gone() *upstream.Error {
 
 func (p *Pool) wanted() bool { return p.waiters.Load() > 0 }
 
-// clientReady takes a connection into service.
-func (p *Pool) clientReady(t *Turn, c *Client) {
+// clientReady takes a connection into service, unless it has been in it: it may have left.
+func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
 	p.mu.Lock()
-	known := slices.Contains(p.conns, c)
-	if !known {
+	if first {
 		p.dialling--
 		p.conns = append(p.conns, c)
 	}
 	retired := p.retired
-	barred := !known && !retired && c.places(1) == 0 && len(p.conns) == 1
+	barred := first && !retired && c.places(1) == 0 && len(p.conns) == 1
 	p.mu.Unlock()
 	if retired {
 		c.leave()

@@ -2,9 +2,11 @@ package http2
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,6 +107,13 @@ func (r *relayRig) serve(ctx context.Context, nc net.Conn) {
 	delete(r.servers, v)
 	r.errs = append(r.errs, err)
 	r.mu.Unlock()
+}
+
+// all are the servers. Their locks come before the rig's, which Ended takes.
+func (r *relayRig) all() []*Server {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.servers))
 }
 
 func (r *relayRig) abused(a Abuse) int {

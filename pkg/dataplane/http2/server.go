@@ -200,7 +200,8 @@ func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 	whole := !ours && s.recvEnded && s.ended
 	v.note(ending{id: s.id, ours: ours, whole: whole})
 	if whole {
-		v.earn(RapidReset)
+		// One that does well may at times give up all that it has open: its time is over, or its own client has gone.
+		v.left[RapidReset].give(1, v.cfg.MaxStreams)
 	}
 	if left := s.received - s.credited; left > 0 {
 		v.held -= int(left)

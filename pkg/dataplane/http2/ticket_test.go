@@ -134,9 +134,7 @@ func TestCloseIdle(t *testing.T) {
 
 // active is how many requests clients have open.
 func (r *relayRig) active() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for v := range r.servers {
+	for _, v := range r.all() {
 		n += v.Active()
 	}
 	return n

@@ -66,8 +66,9 @@ type wire struct {
 	rests chan struct{}
 	// dead: nothing can be written any more. stuck: because the peer did not read.
 	dead, stuck bool
-	// written is how many bytes the socket took, added how many were ever to be.
-	written, added uint64
+	// written is how many bytes the socket took, added how many were ever to be. reach is how many it may have
+	// taken: who writes does so without mu, and the peer may answer, or go, before mu is had again.
+	written, added, reach uint64
 
 	writers sync.WaitGroup
 }
@@ -233,6 +234,7 @@ func (w *wire) write(t *Turn) {
 			w.later(o, 0)
 			return
 		}
+		w.reach = w.added
 		w.mu.Unlock()
 		w.writeLeft, w.wrote, w.writeErr = o.b, 0, nil
 		err := w.raw.Write(w.writeFn)
@@ -241,7 +243,7 @@ func (w *wire) write(t *Turn) {
 		}
 		wrote := w.wrote
 		w.mu.Lock()
-		w.written += uint64(wrote)
+		w.took(wrote)
 		if err != nil {
 			w.kill()
 		} else if wrote < len(o.b) {
@@ -251,6 +253,12 @@ func (w *wire) write(t *Turn) {
 		o.free()
 	}
 	w.rest()
+}
+
+// took notes what the socket took. It needs mu.
+func (w *wire) took(n int) {
+	w.written += uint64(n)
+	w.reach = w.written
 }
 
 func (o *output) free() {
@@ -317,11 +325,13 @@ func (w *wire) later(o *output, from int) {
 				return
 			}
 			_ = w.nc.SetWriteDeadline(time.Now().Add(w.stallAfter))
+			step := left[:min(len(left), writeStep)]
+			w.reach = w.written + uint64(len(step))
 			w.mu.Unlock()
-			n, err := w.nc.Write(left[:min(len(left), writeStep)])
+			n, err := w.nc.Write(step)
 			left = left[n:]
 			w.mu.Lock()
-			w.written += uint64(n)
+			w.took(n)
 			if err != nil {
 				w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
 				w.kill()

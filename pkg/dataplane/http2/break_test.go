@@ -1,0 +1,261 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
+	"golang.org/x/net/http2"
+)
+
+// smallReads reads in pieces of a page, as a bufio.Reader does.
+func smallReads(r io.Reader) (n int, err error) {
+	page := make([]byte, 4<<10)
+	for {
+		k, err := r.Read(page)
+		n += k
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// TestWindowUpdatesForPages: Go gives windows back for each 4 KiB that its user reads, in two frames. That is no flood.
+func TestWindowUpdatesForPages(t *testing.T) {
+	const size = 48 << 20
+	backend := startBackend(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := smallReads(r.Body); err != nil {
+			t.Errorf("the endpoint read %d bytes: %v", n, err)
+		}
+		if r.Method == http.MethodPost {
+			return
+		}
+		page := make([]byte, 32<<10)
+		for range size / len(page) {
+			if _, err := w.Write(page); err != nil {
+				return
+			}
+		}
+	}))
+	r := startRelay(t, &relayRig{}, backend)
+	client := goClient(t)
+	t.Run("download", func(t *testing.T) {
+		resp, err := client.Get("http://" + r.addr + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if n, err := smallReads(resp.Body); err != nil || n != size {
+			t.Errorf("read %d bytes of %d: %v", n, size, err)
+		}
+	})
+	t.Run("upload", func(t *testing.T) {
+		resp, err := client.Post("http://"+r.addr+"/", "", io.LimitReader(zeros{}, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d, %s", resp.StatusCode, resp.Header.Get("proxy-status"))
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// TestWindowUpdatesAtOnce: a client that was given much data and reads it later gives it all back at once.
+func TestWindowUpdatesAtOnce(t *testing.T) {
+	var l link
+	for range 40 << 20 / frameSize {
+		l.left[WindowFlood].give(2+frameSize/updateEach, maxSaved)
+	}
+	for i := range 2 * 40 << 20 / (4 << 10) {
+		if !l.left[WindowFlood].take(defaultBudgets[WindowFlood]) {
+			t.Fatalf("the budget is spent after %d frames", i)
+		}
+	}
+}
+
+// TestLateAnswers: answers that cross the resets of their requests are nobody's fault (RFC 9113 section 5.1).
+func TestLateAnswers(t *testing.T) {
+	const all = 400
+	addr := scripted(t, nil, func(c *rawConn) {
+		var ids []uint32
+		for len(ids) < all {
+			f, err := c.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.RSTStreamFrame); ok {
+				ids = append(ids, f.StreamID)
+			}
+		}
+		for _, id := range ids {
+			c.respond(id, false, ":status", "200")
+			c.respond(id, true, "grpc-status", "0")
+		}
+		if id := c.request(); id != 0 {
+			c.respond(id, true, ":status", "200")
+		}
+		_, _ = c.ReadFrame()
+	})
+	p := NewPool(PoolConfig{Address: netip.MustParseAddrPort(addr)})
+	defer p.Close()
+	ask := func() *Asking {
+		a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for range all {
+		ask().End()
+	}
+	last := ask()
+	defer last.End()
+	if m, err := last.Head(); err != nil || m.Status != 200 {
+		t.Errorf("the request after those that were reset: %v, %v", m, err)
+	}
+}
+
+// lateWriter is a connection whose writes come back late: when the peer has answered, or gone.
+type lateWriter struct {
+	net.Conn
+	late chan struct{}
+}
+
+func (c *lateWriter) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	<-c.late
+	return n, err
+}
+
+// TestGoneWhileWriting: who writes has been interrupted after the system call, and what it wrote was worked on. That is not unsent.
+func TestGoneWhileWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		late := make(chan struct{}, 1)
+		p := NewPool(PoolConfig{Dial: func(context.Context) (net.Conn, error) { return &lateWriter{near, late}, nil }})
+		defer p.Close()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			defer far.Close()
+			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			c := &rawConn{far, http2.NewFramer(far, far)}
+			_, _ = c.ReadFrame()
+			_, _ = c.ReadFrame()
+			late <- struct{}{}
+			_ = c.WriteSettings()
+			_, _ = c.ReadFrame()
+			late <- struct{}{}
+			// It works on the request, and dies.
+			_ = c.request()
+		}()
+		a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-served
+		_, err = a.Head()
+		if e := upstream.AsError(err); e.Unsent {
+			t.Errorf("%v says that nothing was sent", e)
+		}
+		close(late)
+		a.End()
+	})
+}
+
+// TestManyTimeouts: a client whose requests are mostly answered gives up hundreds at once, as when an endpoint stalls.
+func TestManyTimeouts(t *testing.T) {
+	const all = 600
+	stall := make(chan struct{})
+	defer close(stall)
+	r := startRelay(t, &relayRig{}, startBackend(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stall" {
+			select {
+			case <-stall:
+			case <-r.Context().Done():
+			}
+		}
+	})))
+	client := goClient(t)
+	for range all {
+		if status, _, _, err := get(t, client, r.addr); err != nil || status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range all {
+		wg.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr+"/stall", nil)
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	waitFor(t, "all to be open", func() bool { return r.active() == all })
+	cancel()
+	wg.Wait()
+	waitFor(t, "all to have ended", func() bool { return r.active() == 0 })
+	if n := r.abused(RapidReset); n > 0 {
+		t.Errorf("%d connections were closed for rapid resets", n)
+	}
+}
+
+// TestSettingsAfterGoAway: a connection that leaves may still change its settings, and does not come back by that.
+func TestSettingsAfterGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		dials := 0
+		p := NewPool(PoolConfig{MaxWaiting: -1, Dial: func(context.Context) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, &upstream.Error{Reason: upstream.ConnectRefused, Unsent: true, Unanswered: true}
+			}
+			return near, nil
+		}})
+		defer p.Close()
+		go func() {
+			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			c := &rawConn{far, http2.NewFramer(far, far)}
+			_ = c.WriteSettings()
+			id := c.request()
+			_ = c.WriteGoAway(id, http2.ErrCodeNo, nil)
+			_ = c.WriteSettings()
+			_, _ = io.Copy(io.Discard, far)
+		}()
+		m := &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}
+		a, err := p.Ask(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = p.Ask(ctx, m)
+		if e := upstream.AsError(err); e.Reason != upstream.ConnectRefused || dials != 2 {
+			t.Errorf("the next request: %v after %d dials, want that the second one was refused", err, dials)
+		}
+		a.End()
+		_ = far.Close()
+	})
+}
