@@ -20,7 +20,7 @@ NESTED      := $(patsubst %/go.mod,%,$(wildcard test/*/go.mod))
 .PHONY: help run build check fmt format vet lint deadcode tidy arch test bench golden fuzz faults soak soak-chaos mutants
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## start the standalone mesh of configs/standalone, until Ctrl-C (ARGS="--help")
 	@$(GO) build -o bin/ ./test/standalone && exec bin/standalone $(ARGS)

@@ -73,9 +73,11 @@ func (w *Watcher[K, V]) settle(f *file[K, V], now time.Time, start bool) bool {
 	if !start && doubtful && !w.ripe(f.touched.Add(settle), now) {
 		return false
 	}
+	valid := f.held.valid
 	f.apply()
 	if !start {
-		w.log.Info("file changed", "file", f.name, "what", w.cfg.What, "items", len(f.inForce.items), "valid", f.inForce.valid)
+		// What is not valid leaves the items of before in force.
+		w.log.Info("file changed", "file", f.name, "what", w.cfg.What, "items", len(f.inForce.items), "valid", valid)
 	}
 	return true
 }

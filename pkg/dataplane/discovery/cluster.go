@@ -76,7 +76,7 @@ type Applier interface {
 // Why Client.Cluster has no cluster to give. Match with errors.Is.
 var (
 	// ErrUnknownService: the control plane answered that there is no such cluster.
-	ErrUnknownService = errors.New("no such service")
+	ErrUnknownService = errors.New("no such service or port")
 	// ErrDiscoveryPending: the control plane has not answered for this cluster in time.
 	ErrDiscoveryPending = errors.New("discovery has not been answered")
 	// ErrDiscoveryLimit: so many names are subscribed already (Config.MaxUnknown, Config.MaxClusters) that this one was not.

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
@@ -93,10 +94,14 @@ func (c *Cluster) limit(p discovery.Priority, b Breaker) uint64 {
 
 // enter takes a place of a breaker, or gives the error of a request that is shed.
 func (c *Cluster) enter(p discovery.Priority, b Breaker) error {
-	if c.gauges[p][b].enter(c.limit(p, b)) {
+	limit := c.limit(p, b)
+	if c.gauges[p][b].enter(limit) {
 		return nil
 	}
-	return &upstream.Error{Reason: b.Reason(), Unsent: true, Unanswered: true}
+	return &upstream.Error{
+		Reason: b.Reason(), Unsent: true, Unanswered: true,
+		Err: fmt.Errorf("cluster %s is at its limit of %d", c.name, limit),
+	}
 }
 
 // BeginRetry asks the retry breaker for one more retry at this priority. With

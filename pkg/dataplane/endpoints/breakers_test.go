@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -38,7 +39,8 @@ func TestBreakerOnRequests(t *testing.T) {
 			held = append(held, l)
 		}
 		began := time.Now()
-		if _, err := c.Acquire(w.t.Context(), endpoints.Request{}); upstream.ReasonOf(err) != upstream.BreakerRequests || time.Since(began) > 0 {
+		if _, err := c.Acquire(w.t.Context(), endpoints.Request{}); upstream.ReasonOf(err) != upstream.BreakerRequests || time.Since(began) > 0 ||
+			!strings.Contains(err.Error(), " is at its limit of 2") {
 			t.Errorf("third: %v after %s", err, time.Since(began))
 		}
 		if st := breaker(w.set, endpoints.Requests); !st.Open() || st.Remaining() != 0 || st.Shed != 1 {

@@ -73,7 +73,7 @@ func (r *rig) dial(addr string) *net.TCPConn {
 func TestErrorsSayWhy(t *testing.T) {
 	r := newRig(t)
 	status, h, body := r.get("nobody:8080")
-	want := `freshmesh; error=destination_not_found; details="cluster nobody.default.svc.cluster.local:8080: no such service"; layer=discovery; reason=no_such_service`
+	want := `freshmesh; error=destination_not_found; details="cluster nobody.default.svc.cluster.local:8080: no such service or port"; layer=discovery; reason=no_such_service`
 	if status != 404 || h.Get("Proxy-Status") != want || !strings.Contains(body, "no_such_service") {
 		t.Errorf("unknown: %d %q %q", status, h.Get("Proxy-Status"), body)
 	}
