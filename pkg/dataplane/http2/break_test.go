@@ -1,16 +1,19 @@
 package http2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
@@ -259,3 +262,35 @@ func TestSettingsAfterGoAway(t *testing.T) {
 		_ = far.Close()
 	})
 }
+
+// TestTrailersThatWait: trailers that the window holds up outlive the memory they came in.
+func TestTrailersThatWait(t *testing.T) {
+	var wire [2][]byte
+	for i, change := range []bool{false, true} {
+		text := []byte("checksum")
+		fields := []message.Field{{Name: "x-sum", Value: unsafe.String(&text[0], len(text))}}
+		var l link
+		near, far := net.Pipe()
+		l.init(near, nil, Config{}.withDefaults(), nil)
+		l.sendWindow = 0
+		f := &flow{owner: nobody{}, id: 1, window: firstWindow}
+		var turn Turn
+		l.sendData(&turn, f, []byte("body"), false)
+		l.sendTrailers(&turn, f, fields)
+		if change {
+			copy(text, "another!")
+		}
+		l.sendWindow = firstWindow
+		l.refill(&turn)
+		wire[i] = slices.Clone(l.out.b)
+		_, _ = near.Close(), far.Close()
+	}
+	if !bytes.Equal(wire[0], wire[1]) {
+		t.Errorf("sent %q, want %q", wire[1], wire[0])
+	}
+}
+
+type nobody struct{}
+
+func (nobody) left(*Turn, int) {}
+func (nobody) sentEnd(*Turn)   {}

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -66,7 +67,12 @@ func (l *link) sendTrailers(t *Turn, f *flow, fields []message.Field) {
 		return
 	}
 	f.end = true
-	f.trailers = append(f.trailers[:0], fields...)
+	f.trailers = f.trailers[:0]
+	for _, h := range fields {
+		// Their text may be memory of another connection's, which has another message by then.
+		h.Name, h.Value = strings.Clone(h.Name), strings.Clone(h.Value)
+		f.trailers = append(f.trailers, h)
+	}
 }
 
 func (l *link) emitTrailers(t *Turn, f *flow, fields []message.Field) {

@@ -77,7 +77,7 @@ func (s *stream) cutBy(e *upstream.Error) *upstream.Error {
 		return nil
 	}
 	next := *e
-	if s.lease != nil && !s.away {
+	if !s.away && s.lease != nil {
 		next.NextHop = s.lease.Key.Address
 	}
 	return &next

@@ -128,10 +128,7 @@ func (s *stream) release(o http2.Outcome) (e *upstream.Error) {
 // wait has f called by a goroutine, which may wait until the request has ended; what f gives is then called
 // with the lock held, and decides.
 func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.Decision {
-	ctx, stop := context.WithCancel(s.conn.ctx)
-	if !s.deadline.IsZero() {
-		ctx, stop = context.WithDeadline(s.conn.ctx, s.deadline)
-	}
+	ctx, stop := s.untilDeadline()
 	s.away, s.stop = true, stop
 	s.of.waits.Go(func() {
 		defer stop()
@@ -142,6 +139,8 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 			if !wanted {
 				return http2.Decision{}
 			}
+			// Expired may have been called meanwhile, for the time of an attempt.
+			s.arm()
 			return decide()
 		})
 		if !alive {
@@ -151,6 +150,13 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 		}
 	})
 	return http2.Decision{Later: true}
+}
+
+func (s *stream) untilDeadline() (context.Context, context.CancelFunc) {
+	if s.deadline.IsZero() {
+		return context.WithCancel(s.conn.ctx)
+	}
+	return context.WithDeadline(s.conn.ctx, s.deadline)
 }
 
 // guarded calls f, and makes a defect of ours the end of the request.
