@@ -106,8 +106,13 @@ func (l *link) finish(t *Turn, err error) error {
 		l.farewell(t, err)
 	}
 	t.flush()
-	if wrong || errors.Is(err, errClosed) {
+	switch {
+	case wrong:
 		l.drain(t, lingerTime)
+		l.linger()
+	case errors.Is(err, errClosed):
+		// The end of the last answer may be among it.
+		l.drain(t, -1)
 		l.linger()
 	}
 	l.mu.Lock()
