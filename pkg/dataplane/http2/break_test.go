@@ -15,6 +15,8 @@ import (
 	"time"
 	"unsafe"
 
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -338,4 +340,26 @@ func TestSlowClientAtGoAway(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestSilentCall: gRPC's server takes a client that asks too often whether it is there for a broken one, and closes
+// its connection with all that is on it (too_many_pings). A call on which nothing is said for long is none.
+func TestSilentCall(t *testing.T) {
+	rig := &relayRig{}
+	rig.pool.Conn = Config{PingAfter: 20 * time.Millisecond, PingTimeout: 20 * time.Millisecond}
+	startRelay(t, rig, startGRPC(t))
+	s, err := testgrpc.NewTestServiceClient(dialGRPC(t, rig.addr)).FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ping := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}
+	for range 2 {
+		if err := s.Send(ping); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(time.Second).C
+	}
 }
