@@ -15,6 +15,8 @@ import (
 	"time"
 	"unsafe"
 
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -294,3 +296,70 @@ type nobody struct{}
 
 func (nobody) left(*Turn, int) {}
 func (nobody) sentEnd(*Turn)   {}
+
+// replies answers every request so.
+type replies string
+
+func (h replies) Request(Ticket, *message.Request) (Exchange, Decision) {
+	return &rigExchange{rig: &relayRig{}}, Decision{Reply: &Reply{Status: 200, Body: string(h)}}
+}
+
+// TestSlowClientAtGoAway: who was told to go gets all of the last answer, however slowly it reads.
+func TestSlowClientAtGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 60 << 10
+		near, far := net.Pipe()
+		v := NewServer(near, nil, replies(make([]byte, size)), Config{})
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(t.Context()) }()
+		c := &rawConn{far, http2.NewFramer(far, far)}
+		_, _ = far.Write([]byte(Preface))
+		_ = c.WriteSettings()
+		_ = c.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: 1, EndHeaders: true, EndStream: true,
+			BlockFragment: block(":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/"),
+		})
+		v.GoAway()
+		time.Sleep(10 * time.Second) // bubble time
+		n, whole := 0, false
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				break
+			}
+			if f, ok := f.(*http2.DataFrame); ok {
+				n += len(f.Data())
+				whole = whole || f.StreamEnded()
+			}
+		}
+		if n != size || !whole {
+			t.Errorf("read %d bytes of %d, to the end: %v", n, size, whole)
+		}
+		_ = far.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSilentCall: gRPC's server takes a client that asks too often whether it is there for a broken one, and closes
+// its connection with all that is on it (too_many_pings). A call on which nothing is said for long is none.
+func TestSilentCall(t *testing.T) {
+	rig := &relayRig{}
+	rig.pool.Conn = Config{PingAfter: 20 * time.Millisecond, PingTimeout: 20 * time.Millisecond}
+	startRelay(t, rig, startGRPC(t))
+	s, err := testgrpc.NewTestServiceClient(dialGRPC(t, rig.addr)).FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ping := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}
+	for range 2 {
+		if err := s.Send(ping); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(time.Second).C
+	}
+}

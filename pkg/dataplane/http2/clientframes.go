@@ -20,6 +20,7 @@ func (c *Client) settled(t *Turn, first bool) {
 
 func (c *Client) headers(t *Turn, h *headers) error {
 	c.mu.Lock()
+	c.pings = 0
 	k := c.calls[h.id]
 	if k == nil || k.answeredAll {
 		defer c.mu.Unlock()
@@ -116,6 +117,7 @@ func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 
 func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	c.mu.Lock()
+	c.pings = 0
 	if err := c.received(t, int(fh.Length)); err != nil {
 		c.mu.Unlock()
 		return err

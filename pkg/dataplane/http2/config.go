@@ -32,6 +32,7 @@ type Config struct {
 	ReplayBytes int
 	// PingAfter is how long a connection may be silent before it is asked with a PING, and PingTimeout how long
 	// the answer may take; 30 s and 10 s (Envoy: off, Go's server: off). Both are kept to within a tick of PingTimeout/2.
+	// An endpoint that answers two of them and sends nothing else is asked every 5 min, as gRPC servers want it.
 	PingAfter, PingTimeout time.Duration
 	// IdleTimeout closes a client's connection without streams (with a GOAWAY); 1 h (Envoy 1 h, Go: none).
 	IdleTimeout time.Duration

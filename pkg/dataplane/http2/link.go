@@ -67,6 +67,9 @@ type link struct {
 	// silent is for how long nothing came, asked: a PING of ours is not answered.
 	silent time.Duration
 	asked  bool
+	// pings is how many PINGs of ours came since the peer sent a head or data, soon how many may before they
+	// become rare; 0 is no limit.
+	pings, soon int
 	ticker *time.Timer
 	over   bool
 

@@ -49,8 +49,9 @@ func (l *link) ticked() {
 	case l.asked && l.silent >= l.cfg.PingAfter+l.cfg.PingTimeout:
 		err = errSilent
 	default:
-		if l.silent += every; l.silent >= l.cfg.PingAfter && !l.asked {
+		if l.silent += every; l.silent >= l.pingAfter() && !l.asked {
 			l.asked, l.silent = true, l.cfg.PingAfter
+			l.pings++
 			l.send(&t, appendPing(l.put().b, false, 0))
 		}
 	}
@@ -65,6 +66,21 @@ func (l *link) ticked() {
 		return
 	}
 	t.flush()
+}
+
+// A gRPC server takes the third PING within minPings of the one before as misuse, unless it has sent something
+// meanwhile, and closes its connection with all that is on it (gRFC A8). Until then a peer whose host is gone is the kernel's to find.
+const (
+	soonPings = 2
+	minPings  = 5 * time.Minute
+)
+
+// pingAfter is for how long nothing must have come before the peer is asked. It needs mu.
+func (l *link) pingAfter() time.Duration {
+	if l.soon > 0 && l.pings >= l.soon {
+		return max(l.cfg.PingAfter, minPings)
+	}
+	return l.cfg.PingAfter
 }
 
 // part says goodbye with what err has to say and makes the reader end.
@@ -106,8 +122,13 @@ func (l *link) finish(t *Turn, err error) error {
 		l.farewell(t, err)
 	}
 	t.flush()
-	if wrong || errors.Is(err, errClosed) {
+	switch {
+	case wrong:
 		l.drain(t, lingerTime)
+		l.linger()
+	case errors.Is(err, errClosed):
+		// The end of the last answer may be among it.
+		l.drain(t, -1)
 		l.linger()
 	}
 	l.mu.Lock()

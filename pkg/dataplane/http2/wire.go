@@ -279,21 +279,26 @@ func (w *wire) rest() {
 	}
 }
 
-// drain writes all output, or waits until whoever writes has, but no longer than d.
+// drain writes all output, or waits until whoever writes has, but no longer than d; d below 0 is as long as the peer
+// reads.
 func (w *wire) drain(t *Turn, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over = timer.C
+	}
 	w.mu.Lock()
 	w.rests = make(chan struct{}, 1)
 	for {
 		w.write(t)
-		if over := w.dead || !w.writing && w.out == nil; over {
+		if done := w.dead || !w.writing && w.out == nil; done {
 			break
 		}
 		w.mu.Unlock()
 		select {
 		case <-w.rests:
-		case <-timer.C:
+		case <-over:
 			return
 		}
 		w.mu.Lock()

@@ -56,7 +56,18 @@ func (s *sending) done() {
 	}
 }
 
-func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
+// within breaks the call off after limit; nil where there is none.
+func (s *sending) within(limit time.Duration) *time.Timer {
+	if limit <= 0 {
+		return nil
+	}
+	return time.AfterFunc(limit, func() {
+		s.over.Store(true)
+		s.Break()
+	})
+}
+
+func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
 	c, err := b.open(b.request)
 	b.open = nil
 	if err != nil {
@@ -66,11 +77,8 @@ func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Durati
 	b.sent = s
 	s.left.Store(1)
 	s.unhook = append(s.unhook, context.AfterFunc(ctx, c.Break))
-	if limit > 0 {
-		timer := time.AfterFunc(limit, func() {
-			s.over.Store(true)
-			c.Break()
-		})
+	timer := s.within(limit)
+	if timer != nil {
 		defer timer.Stop()
 	}
 	if b.body != nil {
@@ -88,6 +96,12 @@ func (b *bridge) send(ctx context.Context, _ *endpoints.Lease, limit time.Durati
 		case m.Status < 200 && m.Status != http.StatusSwitchingProtocols:
 			b.interim(m)
 			continue
+		case timer != nil && !timer.Stop():
+			// The call is being broken off, or will be at once.
+			s.over.Store(true)
+			e := b.failure(ctx, &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: lease.Key.Address}, limit)
+			b.hangUp()
+			return answer{}, e
 		}
 		b.head = m
 		b.grpcStatus = strings.Clone(m.Get("grpc-status"))

@@ -32,6 +32,10 @@ type Call struct {
 	over    bool
 	decoder http1.Chunked
 	until   instant
+
+	mu sync.Mutex // guards all below
+	// cut: Break has closed the connection. ended: it is another request's.
+	cut, ended bool
 }
 
 // Call sends the head of a request on the connection. m.Length -1 makes a body in chunked coding. by
@@ -194,13 +198,24 @@ func (k *Call) Switch() *Tunnel {
 	}))
 }
 
-// Break ends all waits of the call, from any goroutine; the connection is lost.
-func (k *Call) Break() { _ = k.conn.sock.Close() }
+// Break ends all waits of the call, from any goroutine; the connection is lost. After End it does nothing.
+func (k *Call) Break() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.cut = true
+		_ = k.conn.sock.Close()
+	}
+}
 
 // End gives the connection back, or closes it where the call is not over.
 func (k *Call) End() {
+	k.mu.Lock()
+	k.ended = true
+	cut := k.cut
+	k.mu.Unlock()
 	c := k.conn
-	c.broken = c.broken || k.failed.Load() || !k.over || !k.sent || c.resp.Close
+	c.broken = c.broken || cut || k.failed.Load() || !k.over || !k.sent || c.resp.Close
 	c.done()
 }
 

@@ -84,6 +84,32 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestBreakAfterEnd: who breaks a call off for its deadline may come too late, and the connection is another request's.
+func TestBreakAfterEnd(t *testing.T) {
+	p := poolTo(t, backend(t, func(http.ResponseWriter, *http.Request) {}))
+	call := func() *relay.Call {
+		k, err := acquire(t, p).Call(&message.Request{Method: "POST", Authority: "a", Path: "/"}, time.Now().Add(patience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first := call()
+	if _, err := first.Head(); err != nil {
+		t.Fatal(err)
+	}
+	first.End()
+	second := call()
+	first.Break()
+	if _, err := second.Head(); err != nil {
+		t.Errorf("the next request on the connection: %v", err)
+	}
+	second.End()
+	if p.Open() != 1 {
+		t.Errorf("%d connections, want one that was used twice", p.Open())
+	}
+}
+
 func TestCallFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
