@@ -446,3 +446,38 @@ func TestGoAwayWithoutPreface(t *testing.T) {
 		_ = far.Close()
 	})
 }
+
+// TestRestNeverComes: the endpoint has answered, the client has all of that, and does not send the rest of its request.
+func TestRestNeverComes(t *testing.T) {
+	backend := scripted(t, nil, func(c *rawConn) {
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.HeadersFrame); ok {
+				c.respond(f.StreamID, true, ":status", "200")
+			}
+		}
+	})
+	rig := startRelay(t, &relayRig{cfg: Config{BodyTimeout: 40 * time.Millisecond}}, backend)
+	c := dialRaw(t, rig.addr)
+	_ = c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: 1, EndHeaders: true,
+		BlockFragment: block(":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/", "content-length", "5"),
+	})
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatal("the stream was not ended:", err)
+		}
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			if f.ErrCode != http2.ErrCodeNo {
+				t.Errorf("it was ended with %s", f.ErrCode)
+			}
+			break
+		}
+	}
+	waitFor(t, "the request has ended", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+}
