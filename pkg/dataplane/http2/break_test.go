@@ -363,3 +363,121 @@ func TestSilentCall(t *testing.T) {
 		<-time.NewTimer(time.Second).C
 	}
 }
+
+// TestGoAwayBeforeSettings: settings come first, whenever the client is told to go (RFC 9113 section 3.4).
+func TestGoAwayBeforeSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		v := NewServer(near, nil, replies(""), Config{})
+		v.GoAway()
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(t.Context()) }()
+		c := &rawConn{far, http2.NewFramer(far, far)}
+		go func() {
+			_, _ = far.Write([]byte(Preface))
+			_ = c.WriteSettings()
+		}()
+		var got []http2.FrameType
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				break
+			}
+			got = append(got, f.Header().Type)
+		}
+		if len(got) == 0 || got[0] != http2.FrameSettings || !slices.Contains(got, http2.FrameGoAway) {
+			t.Errorf("the server sent %v", got)
+		}
+		_ = far.Close()
+		<-ended
+	})
+}
+
+// TestGoAwayIsBinding: a request that comes after the last one which a GOAWAY named is not served: its client sends it elsewhere.
+func TestGoAwayIsBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		asked := 0
+		v := NewServer(near, nil, handlerFunc(func() { asked++ }), Config{})
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(t.Context()) }()
+		c := &rawConn{far, http2.NewFramer(far, far)}
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		_, _ = far.Write([]byte(Preface))
+		_ = c.WriteSettings()
+		request := func(id uint32) {
+			_ = c.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: id, EndHeaders: true,
+				BlockFragment: block(":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/"),
+			})
+			synctest.Wait()
+		}
+		request(1)
+		var turn Turn
+		v.farewell(&turn, &ConnError{Code: http2.ErrCodeNo, Text: "idle"})
+		turn.flush()
+		request(3)
+		if asked != 1 {
+			t.Errorf("%d requests were served, want the one before the GOAWAY", asked)
+		}
+		_ = far.Close()
+		<-ended
+	})
+}
+
+// handlerFunc is called for every request, which is answered.
+type handlerFunc func()
+
+func (h handlerFunc) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+	h()
+	return replies("").Request(k, m)
+}
+
+// TestGoAwayWithoutPreface: a client that was told to go before it said a word is not waited for.
+func TestGoAwayWithoutPreface(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		v := NewServer(near, []byte("PRI"), replies(""), Config{})
+		v.GoAway()
+		began := time.Now()
+		if err := v.Run(t.Context()); err != nil || time.Since(began) > 2*settle {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		_ = far.Close()
+	})
+}
+
+// TestRestNeverComes: the endpoint has answered, the client has all of that, and does not send the rest of its request.
+func TestRestNeverComes(t *testing.T) {
+	backend := scripted(t, nil, func(c *rawConn) {
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.HeadersFrame); ok {
+				c.respond(f.StreamID, true, ":status", "200")
+			}
+		}
+	})
+	rig := startRelay(t, &relayRig{cfg: Config{BodyTimeout: 40 * time.Millisecond}}, backend)
+	c := dialRaw(t, rig.addr)
+	_ = c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: 1, EndHeaders: true,
+		BlockFragment: block(":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/", "content-length", "5"),
+	})
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatal("the stream was not ended:", err)
+		}
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			if f.ErrCode != http2.ErrCodeNo {
+				t.Errorf("it was ended with %s", f.ErrCode)
+			}
+			break
+		}
+	}
+	waitFor(t, "the request has ended", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+}

@@ -70,8 +70,8 @@ type link struct {
 	// pings is how many PINGs of ours came since the peer sent a head or data, soon how many may before they
 	// become rare; 0 is no limit.
 	pings, soon int
-	ticker *time.Timer
-	over   bool
+	ticker      *time.Timer
+	over        bool
 
 	// heard is set by every read.
 	heard atomic.Bool

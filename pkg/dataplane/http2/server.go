@@ -32,6 +32,8 @@ type Server struct {
 	lastID  uint32
 	endings int
 	leaving phaseOfLeaving
+	// greeted: our settings, which come before all else, were sent. toGo: GoAway was called before.
+	greeted, toGo bool
 	// goodbye is what the last GOAWAY named.
 	goodbye uint32
 	tokens  uint64
@@ -73,6 +75,10 @@ func (v *Server) Run(ctx context.Context) error {
 		v.greet(&v.turn, v.put().b,
 			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(v.cfg.MaxStreams)},
 			http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+		v.greeted = true
+		if v.toGo {
+			v.warn(&v.turn)
+		}
 		v.mu.Unlock()
 		err = v.run()
 	}
@@ -112,22 +118,43 @@ const settle = time.Second
 func (v *Server) GoAway() {
 	var t Turn
 	v.mu.Lock()
-	if v.leaving == staying && !v.over {
-		v.leaving = warned
-		v.send(&t, appendGoAway(v.put().b, maxID, http2.ErrCodeNo, ""))
+	switch {
+	case v.greeted:
+		v.warn(&t)
+	case !v.toGo:
+		v.toGo = true
 		time.AfterFunc(settle, v.goNow)
 	}
 	v.mu.Unlock()
 	t.End()
 }
 
+// warn is the first step. It needs mu.
+func (v *Server) warn(t *Turn) {
+	switch {
+	case v.over:
+	case v.leaving == staying:
+		v.leaving = warned
+		v.send(t, appendGoAway(v.put().b, maxID, http2.ErrCodeNo, ""))
+		time.AfterFunc(settle, v.goNow)
+	case v.leaving == told:
+		// It greets as it is let go.
+		v.send(t, appendGoAway(v.put().b, v.goodbye, http2.ErrCodeNo, ""))
+	}
+}
+
 // goNow is the second step.
 func (v *Server) goNow() {
 	var t Turn
 	v.mu.Lock()
-	if v.leaving == warned {
+	switch {
+	case v.leaving == warned:
 		v.leaving, v.goodbye = told, v.lastID
 		v.send(&t, appendGoAway(v.put().b, v.lastID, http2.ErrCodeNo, ""))
+		v.leave(&t)
+	case !v.greeted && !v.over:
+		// Its client has not even greeted.
+		v.leaving, v.goodbye = told, 0
 		v.leave(&t)
 	}
 	v.mu.Unlock()

@@ -261,7 +261,11 @@ func (v *Server) widened(n int) bool {
 	return true
 }
 
-func (v *Server) last() uint32 { return min(v.lastID, v.goodbye) }
+// last is what a GOAWAY names, and so nothing after it is served.
+func (v *Server) last() uint32 {
+	v.goodbye = min(v.lastID, v.goodbye)
+	return v.goodbye
+}
 
 func tooLarge(limit int64) *upstream.Error {
 	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}

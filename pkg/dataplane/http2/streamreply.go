@@ -10,6 +10,9 @@ import (
 // fail ends the request with an error of ours. It needs mu.
 func (s *Stream) fail(t *Turn, e *upstream.Error) {
 	if s.ended {
+		// The client has all of an answer: only the rest of the request is given up.
+		s.giveUp(t, nil)
+		s.maybeClose(t)
 		return
 	}
 	s.giveUp(t, e)
