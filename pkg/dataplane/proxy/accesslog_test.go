@@ -30,6 +30,13 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+// has tells whether a text was written.
+func (l *logBuffer) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
+}
+
 // line is an access log line as a reader sees it.
 type line struct {
 	Time                                      time.Time

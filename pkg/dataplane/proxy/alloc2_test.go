@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
-	"runtime"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -162,16 +161,7 @@ func (c *caller) call(t testing.TB) {
 // A gRPC call leaves no garbage, with balancing, deadlines and statistics.
 func TestNoAllocationsOfCalls(t *testing.T) {
 	c := newCaller(t)
-	const n = 2000
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range n {
-		c.call(t)
-	}
-	runtime.ReadMemStats(&after)
-	if per := float64(after.Mallocs-before.Mallocs) / n; per > 0.2 && !raced {
-		t.Errorf("%.2f allocations a call", per)
-	}
+	leavesNoGarbage(t, func() { c.call(t) })
 }
 
 // BenchmarkCall relays a unary gRPC call between a client and endpoints that allocate nothing: what is counted is the proxy's.

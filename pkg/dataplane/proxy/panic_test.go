@@ -1,12 +1,9 @@
 package proxy_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -14,24 +11,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), text)
-}
 
 // TestPanic: a defect of ours costs the one connection or stream that met it. It is logged with its stack and
 // counted as internal_error, and everybody else is served.
@@ -41,7 +20,7 @@ func TestPanic(t *testing.T) {
 		t.Run(fmt.Sprintf("http2=%v, with an endpoint=%v", h2, late), func(t *testing.T) {
 			r := newRig(t)
 			r.disc.countDefect = late
-			var log lines
+			var log logBuffer
 			r.cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: &log})
 			r.again()
 			r.putCluster(&discovery.Cluster{HTTP2: h2}, newBackend(t, "a", nil).addr)
