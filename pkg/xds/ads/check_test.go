@@ -24,6 +24,8 @@ type typeChecks struct {
 	waiting bool
 	// hurried: something may overtake it.
 	hurried bool
+	// underway: names that it carries, or a response that it overtook.
+	underway map[string]bool
 	// refused: name → what was refused, unless it changed or was asked for since.
 	refused map[string]refusedVersion
 	// moved: something changed or was asked for since the last response; touched: what.
@@ -44,7 +46,7 @@ func newChecks() checks {
 
 func (c *checks) typ(t mesh.Type) *typeChecks {
 	if c.types[t] == nil {
-		c.types[t] = &typeChecks{refused: map[string]refusedVersion{}, touched: map[string]bool{}}
+		c.types[t] = &typeChecks{refused: map[string]refusedVersion{}, touched: map[string]bool{}, underway: map[string]bool{}}
 	}
 	return c.types[t]
 }
@@ -109,7 +111,8 @@ func (c *checks) asked(r ads.Request, ct *clientType, first bool) {
 		if name == "*" {
 			tc.forgiveAll()
 		}
-		tc.hurried = tc.hurried || ct.effective.wants(name) || name == "*"
+		// What is asked for while it is on its way was dropped before.
+		tc.hurried = tc.hurried || ct.effective.wants(name) || name == "*" || tc.underway[name]
 	}
 	// "X" twice in one request is a subscription and a repeated one.
 	for i, name := range r.Subscribe {
@@ -153,6 +156,7 @@ func (c *checks) answered(r *ads.Response, ackIt bool) {
 		return
 	}
 	tc.waiting = false
+	clear(tc.underway)
 	if ackIt {
 		return
 	}
@@ -193,6 +197,12 @@ func (c *checks) response(m *model, r *ads.Response) {
 	c.refusals(m, r, tc)
 	tc.last, tc.waiting, tc.hurried, tc.moved, tc.all = r.Nonce, true, false, false, false
 	clear(tc.touched)
+	for _, b := range r.Resources {
+		tc.underway[b.Name.Value()] = true
+	}
+	for _, name := range r.Removed {
+		tc.underway[name] = true
+	}
 	if r.Type == mesh.TypeCluster {
 		for _, b := range r.Resources {
 			for _, n := range m.s.View().FollowedBy(r.Type, b.Name) {
