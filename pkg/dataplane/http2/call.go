@@ -119,7 +119,15 @@ func (k *call) Consumed(t *Turn, token uint64, n int) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k.token != token || k.answeredAll {
+	if k.token == token {
+		k.consumed(t, n)
+	}
+}
+
+// consumed gives n bytes of the stream's window back, when that is worth a frame. It needs mu.
+func (k *call) consumed(t *Turn, n int) {
+	c := k.client
+	if k.answeredAll {
 		return
 	}
 	if k.owed += n; k.owed >= c.cfg.StreamWindow/4 {

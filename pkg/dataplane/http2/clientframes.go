@@ -141,6 +141,8 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	if len(p) == 0 && !end {
 		defer c.mu.Unlock()
+		// Nothing of it is passed on, so nothing else gives the padding back (RFC 9113 section 6.9.1).
+		k.consumed(t, padding)
 		return c.spend(EmptyFrames)
 	}
 	c.earn(WindowFlood, PingFlood)

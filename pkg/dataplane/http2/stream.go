@@ -243,12 +243,20 @@ func (s *Stream) consume(t *Turn, n int) {
 	v := s.server
 	s.credited = s.consumed
 	v.held -= more
-	if s.owed += more; !s.recvEnded && s.owed >= v.cfg.StreamWindow/4 {
-		v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
-		s.recvWindow += s.owed
-		s.owed = 0
-	}
+	s.owed += more
+	s.repay(t)
 	v.repay(t)
+}
+
+// repay gives the stream's window back when that is worth a frame. It needs mu.
+func (s *Stream) repay(t *Turn) {
+	v := s.server
+	if s.recvEnded || s.owed < v.cfg.StreamWindow/4 {
+		return
+	}
+	v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
+	s.recvWindow += s.owed
+	s.owed = 0
 }
 
 // giveUp ends the attempt, whatever it has come to, because of e. It needs mu.
