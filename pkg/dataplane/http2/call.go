@@ -98,6 +98,7 @@ func (k *call) Data(t *Turn, token uint64, p []byte, end bool) int {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token != token {
 		return len(p)
 	}
@@ -109,6 +110,7 @@ func (k *call) Trailers(t *Turn, token uint64, fields []message.Field) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token == token {
 		c.sendTrailers(t, &k.flow, fields)
 	}
@@ -119,6 +121,7 @@ func (k *call) Consumed(t *Turn, token uint64, n int) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token == token {
 		k.consumed(t, n)
 	}
@@ -142,6 +145,7 @@ func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token == token {
 		c.cancel(t, k, http2.ErrCodeCancel)
 	}

@@ -45,6 +45,9 @@ type Config struct {
 	Budgets [Abuses]Budget
 	// Abused is told of each connection that is closed for abuse; nil for nobody. It must not block.
 	Abused func(Abuse)
+	// Panicked is told of a panic, with its stack. It ends the connection that it happened on, with all that is on
+	// it (upstream.Internal); nil lets it pass. It must not block, and may be called with locks held.
+	Panicked func(v any, stack []byte)
 }
 
 // Budget is a bucket of tokens. A frame of its kind takes one; a connection

@@ -48,6 +48,8 @@ type link struct {
 	pending headers
 	partial []byte
 	parts   int
+	// seized: the reader holds mu.
+	seized bool
 
 	// guarded by mu
 	left [Abuses]bucket
@@ -83,6 +85,7 @@ func (l *link) init(nc net.Conn, early []byte, cfg *Config, s side) {
 	l.dec, l.enc = header.NewDecoder(cfg.lists()), header.NewEncoder()
 	l.sendWindow, l.recvWindow = firstWindow, cfg.ConnWindow
 	l.peerWindow, l.peerFrame, l.peerStreams = firstWindow, frameSize, 1<<32-1
+	l.wire.guard = l.guard
 	l.idle, l.wire.refill = l.turn.End, l.refill
 }
 
@@ -171,9 +174,10 @@ func (l *link) send(t *Turn, b []byte) {
 // Flush writes what waits.
 func (l *link) Flush(t *Turn) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.guard()
 	l.flagged = false
 	l.write(t)
-	l.mu.Unlock()
 }
 
 // received takes n bytes of flow-controlled data off the connection's window. It needs mu.
