@@ -35,7 +35,7 @@ type call struct {
 func (k *call) begin(id uint32, token uint64) {
 	k.reset(id, k.client.peerWindow)
 	k.token = token
-	k.recvWindow, k.length = k.client.cfg.StreamWindow, -1
+	k.recvWindow, k.length = k.client.initial, -1
 }
 
 func (k *call) clear() {
@@ -133,11 +133,23 @@ func (k *call) consumed(t *Turn, n int) {
 	if k.answeredAll {
 		return
 	}
-	if k.owed += n; k.owed >= c.cfg.StreamWindow/4 {
+	// Half of the least that the window ever is.
+	if k.owed += n; k.owed >= c.initial/2 {
 		c.send(t, appendWindowUpdate(c.put().b, k.id, k.owed))
 		k.recvWindow += k.owed
 		k.owed = 0
 	}
+}
+
+// growAfter is how much of an answer its client must have taken before the window grows: most answers are shorter.
+const growAfter = 16 << 10
+
+// growth is by how much the window of an answer from far may grow, by that much more being told to Consumed than was consumed.
+func growth(far Far) int {
+	if k, ok := far.(*call); ok {
+		return k.client.cfg.StreamWindow - k.client.initial
+	}
+	return 0
 }
 
 // Reset implements Far.

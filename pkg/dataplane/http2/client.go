@@ -59,6 +59,7 @@ func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwn
 	c := &Client{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
 	c.init(nc, nil, cfg, c)
 	c.soon = soonPings
+	c.initial = min(c.initial, firstWindow)
 	return c
 }
 

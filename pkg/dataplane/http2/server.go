@@ -37,6 +37,8 @@ type Server struct {
 	// goodbye is what the last GOAWAY named.
 	goodbye uint32
 	tokens  uint64
+	// grown is by how much the windows of answers have grown.
+	grown int
 	// deadlines fires at next, or never while that is zero.
 	deadlines *time.Timer
 	next      time.Time
@@ -248,6 +250,7 @@ func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 		v.held -= int(left)
 		v.repay(t)
 	}
+	v.grown -= s.grown
 	if s.exchange != nil {
 		v.tell(s, Outcome{Received: s.received, Sent: s.sentBytes, Err: e, Answered: s.passed})
 	}

@@ -90,7 +90,7 @@ func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
 	}
 	s.release(t)
 	s.sentBytes += int64(len(p))
-	return s.server.sendData(t, &s.flow, p, end)
+	return s.grow(s.server.sendData(t, &s.flow, p, end))
 }
 
 // Trailers implements Near.
