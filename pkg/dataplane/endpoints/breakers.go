@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 
@@ -15,7 +16,7 @@ type Breaker uint8
 const (
 	// Connections are those open to the cluster's endpoints, whoever uses them.
 	Connections Breaker = iota
-	// Pending are requests that wait for a usable endpoint.
+	// Pending are requests that wait for a usable endpoint, or for a stream where no further connection may be had.
 	Pending
 	// Requests are those that have an endpoint, or wait for one.
 	Requests
@@ -167,11 +168,47 @@ func (g *gate) Open() bool {
 	return true
 }
 
-// Closed gives the place back.
+// Closed gives the place back, and tells those who wait for one.
 func (g *gate) Closed() {
 	g.totals.cxActive.Add(-1)
 	g.cluster.gauges[discovery.DefaultPriority][Connections].leave()
+	g.cluster.wake()
 }
+
+// wake tells those who wait for a stream that there may be a further connection. It may be called with any lock held.
+func (c *Cluster) wake() {
+	if !c.Config().HTTP2 || c.gauges[discovery.DefaultPriority][Pending].active.Load() <= 0 || !c.waking.CompareAndSwap(false, true) {
+		return
+	}
+	c.set.start(func(context.Context) {
+		c.waking.Store(false)
+		c.mu.Lock()
+		order := c.order
+		c.mu.Unlock()
+		for _, e := range order {
+			if p := e.upstream.http2; p != nil {
+				p.Wake()
+			}
+		}
+	})
+}
+
+// pending is the breaker on those who wait for a stream, for all endpoints of the cluster together. It implements http2.Queue.
+type pending Cluster
+
+// Join takes a place.
+func (p *pending) Join(again bool) bool {
+	c := (*Cluster)(p)
+	g := &c.gauges[discovery.DefaultPriority][Pending]
+	if again {
+		g.active.Add(1)
+		return true
+	}
+	return g.enter(c.limit(discovery.DefaultPriority, Pending))
+}
+
+// Leave gives it back.
+func (p *pending) Leave() { p.gauges[discovery.DefaultPriority][Pending].leave() }
 
 // closeIdle closes idle connections to any endpoint until there is room: those
 // that one endpoint keeps for later must not shed the requests of another.

@@ -27,6 +27,8 @@ type Cluster struct {
 	nextTrial, nextReturn, nextSweep atomic.Int64
 	gauges                           gauges
 	used                             atomic.Bool
+	// waking: a goroutine is about to tell those who wait for a stream that there may be a connection.
+	waking atomic.Bool
 	// removed: discovery says that there is no such service any more.
 	removed atomic.Bool
 

@@ -28,14 +28,11 @@ var answerLimits = http1.Limits{Bytes: 256 << 10, Fields: 1000}
 // An HTTP/2 endpoint that is silent for pingAfter is asked whether it is there, and has pingTimeout to say so.
 const pingAfter, pingTimeout = 15 * time.Second, 5 * time.Second
 
-// onlyForDials: a request waits for a connection that is being made, but for no place on one that is full.
-const onlyForDials = -1
-
-func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g upstream.Gate) *hop {
+func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g *gate) *hop {
 	h := &hop{Upstream: s.cfg.NewUpstream(upstream.Config{Address: e.Address, ConnectTimeout: dc.ConnectTimeout, Gate: g})}
 	if dc.HTTP2 {
 		h.http2 = http2.NewPool(http2.PoolConfig{
-			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, MaxWaiting: onlyForDials,
+			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, Queue: (*pending)(g.cluster),
 			Conn: http2.Config{
 				MaxHeaderBytes: answerLimits.Bytes, MaxHeaderFields: answerLimits.Fields, PingAfter: pingAfter, PingTimeout: pingTimeout,
 			},

@@ -47,9 +47,20 @@ type Lease struct {
 	seq   uint64
 }
 
+// To is where a request over HTTP/2 goes.
+func (l *Lease) To() http2.Opener {
+	if l.request.Stays {
+		return l.HTTP2.Patient()
+	}
+	return l.HTTP2
+}
+
+// Stays is that of the Request.
+func (l *Lease) Stays() bool { return l.request.Stays }
+
 // DialFailed ends the lease: no connection was had. The endpoint is ejected at
 // once when reason is its own fault, and dialled in the background when the
-// caller could not wait to find out.
+// caller could not wait to find out. One that has no stream free is there.
 func (l *Lease) DialFailed(reason upstream.Reason) {
 	defer l.release()
 	switch {
@@ -58,7 +69,7 @@ func (l *Lease) DialFailed(reason upstream.Reason) {
 	case reason.Dial():
 		l.note(localBad)
 		l.Cluster.dialFailed(l.endpoint, l.began, reason)
-	case reason != upstream.EndpointRemoved && time.Since(l.began) >= patience:
+	case reason != upstream.EndpointRemoved && reason != upstream.StreamLimit && time.Since(l.began) >= patience:
 		l.Cluster.suspect(l.endpoint)
 	}
 }

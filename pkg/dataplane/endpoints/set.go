@@ -104,6 +104,8 @@ func (s *Set) Apply(dc *discovery.Cluster) error {
 		u.CloseIdle()
 	}
 	closed()
+	// Its limit of connections may be higher now.
+	c.wake()
 	return nil
 }
 

@@ -51,10 +51,14 @@ const askedAhead = 64 << 10
 // askToken is the only token that an Asking has: it is used once.
 const askToken = 1
 
-// Ask sends the head of a request when it has a place on a connection, for which it waits until ctx ends.
-// Its error has Unsent.
-func (p *Pool) Ask(ctx context.Context, m *message.Request) (*Asking, error) {
-	a := &Asking{to: p, request: m, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), sent: m.Length == 0}
+// Ask sends the head of a request when it has a place on a connection, for which it waits until ctx ends: for one
+// that is being made, and with stays as Patient has it. Its error has Unsent.
+func (p *Pool) Ask(ctx context.Context, m *message.Request, stays bool) (*Asking, error) {
+	var to Opener = p
+	if stays {
+		to = p.Patient()
+	}
+	a := &Asking{to: to, request: m, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), sent: m.Length == 0}
 	a.mu.Lock()
 	a.open(&a.turn, false)
 	a.mu.Unlock()
@@ -74,6 +78,9 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request) (*Asking, error) {
 		case <-ctx.Done():
 			if a.leave() {
 				p.Cancel((*asker)(a), askToken)
+				if stays && upstream.ContextReason(ctx) == upstream.Deadline {
+					return nil, p.Late(context.Cause(ctx))
+				}
 				return nil, &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
 			}
 		}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +58,7 @@ func TestAsk(t *testing.T) {
 	want := bytes.Repeat([]byte("0123456789abcdef"), 200<<10)
 	a, err := p.Ask(t.Context(), &message.Request{
 		Method: "POST", Scheme: "http", Authority: "a", Path: "/", Length: -1, Fields: []message.Field{{Name: "trailer", Value: "sum"}},
-	})
+	}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestAskBroken(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})))
-	a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Length: -1})
+	a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Length: -1}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,18 +125,21 @@ func TestAskWaits(t *testing.T) {
 	p := NewPool(PoolConfig{Address: address, Dial: dialer(upstream.New(upstream.Config{Address: address, Gate: g}))})
 	defer p.Close()
 	m := &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}
-	first, err := p.Ask(t.Context(), m)
+	first, err := p.Ask(t.Context(), m, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := p.Ask(short, m); upstream.ReasonOf(err) != upstream.Deadline {
+	if _, err := p.Ask(short, m, true); upstream.ReasonOf(err) != upstream.StreamLimit || !strings.Contains(err.Error(), "deadline exceeded while waiting for a stream") {
 		t.Errorf("%v", err)
+	}
+	if _, err := p.Ask(t.Context(), m, false); upstream.ReasonOf(err) != upstream.StreamLimit {
+		t.Errorf("one that is not patient: %v", err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		second, err := p.Ask(t.Context(), m)
+		second, err := p.Ask(t.Context(), m, true)
 		if err != nil {
 			t.Error(err)
 			return
@@ -189,7 +194,7 @@ func TestEndOfANewConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := asked(t, saying(t, c.say))
 			for range 100 {
-				a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+				a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}, false)
 				if err == nil {
 					// It was had before its end was known.
 					if _, err = a.Head(); err == nil {
@@ -203,5 +208,54 @@ func TestEndOfANewConnection(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAskInOrder: those who wait for a place get one in the order in which they came, whoever comes meanwhile.
+func TestAskInOrder(t *testing.T) {
+	const all = 8
+	var paths []string
+	backend := scripted(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}}, func(c *rawConn) {
+		for range all {
+			c.respond(c.request(), true, ":status", "204")
+		}
+		c.request()
+	})
+	g := &gate{}
+	g.left.Store(1)
+	address := netip.MustParseAddrPort(backend)
+	p := NewPool(PoolConfig{Address: address, Dial: dialer(upstream.New(upstream.Config{Address: address, Gate: g}))})
+	defer p.Close()
+	ask := func(path string) *Asking {
+		a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: path, Length: -1}, true)
+		if err != nil {
+			t.Error(err)
+		}
+		return a
+	}
+	first := ask("/0")
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards paths
+	for i := range all - 1 {
+		wg.Go(func() {
+			path := fmt.Sprintf("/%d", i+1)
+			a := ask(path)
+			mu.Lock()
+			paths = append(paths, path)
+			mu.Unlock()
+			_ = a.Finish(nil)
+			if status, _, err := receive(a); status != 204 || err != nil {
+				t.Error(status, err)
+			}
+			a.End()
+		})
+		waitFor(t, "it waits", func() bool { return p.waiters.Load() == int64(i+1) })
+	}
+	_ = first.Finish(nil)
+	_, _, _ = receive(first)
+	first.End()
+	wg.Wait()
+	if got, want := strings.Join(paths, ""), "/1/2/3/4/5/6/7"; got != want {
+		t.Errorf("in the order %s", got)
 	}
 }

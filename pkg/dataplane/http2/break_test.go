@@ -125,7 +125,7 @@ func TestLateAnswers(t *testing.T) {
 	p := NewPool(PoolConfig{Address: netip.MustParseAddrPort(addr)})
 	defer p.Close()
 	ask := func() *Asking {
-		a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+		a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestGoneWhileWriting(t *testing.T) {
 			// It works on the request, and dies.
 			_ = c.request()
 		}()
-		a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"})
+		a, err := p.Ask(t.Context(), &message.Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestSettingsAfterGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		dials := 0
-		p := NewPool(PoolConfig{MaxWaiting: -1, Dial: func(context.Context) (net.Conn, error) {
+		p := NewPool(PoolConfig{Dial: func(context.Context) (net.Conn, error) {
 			if dials++; dials > 1 {
 				return nil, &upstream.Error{Reason: upstream.ConnectRefused, Unsent: true, Unanswered: true}
 			}
@@ -249,14 +249,14 @@ func TestSettingsAfterGoAway(t *testing.T) {
 			_, _ = io.Copy(io.Discard, far)
 		}()
 		m := &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}
-		a, err := p.Ask(t.Context(), m)
+		a, err := p.Ask(t.Context(), m, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err = p.Ask(ctx, m)
+		_, err = p.Ask(ctx, m, false)
 		if e := upstream.AsError(err); e.Reason != upstream.ConnectRefused || dials != 2 {
 			t.Errorf("the next request: %v after %d dials, want that the second one was refused", err, dials)
 		}

@@ -160,6 +160,13 @@ func (c *Client) full() bool {
 	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) >= uint64(c.peerStreams)
 }
 
+// barred tells whether the endpoint allows no stream at all now.
+func (c *Client) barred() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready && !c.leaving && !c.dead && c.peerStreams == 0
+}
+
 // places is how many calls may be opened, up to most.
 func (c *Client) places(most int) int {
 	c.mu.Lock()

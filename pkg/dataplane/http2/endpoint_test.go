@@ -275,7 +275,7 @@ func TestStreamLimits(t *testing.T) {
 				t.Cleanup(func() { _ = s.Close(); wg.Wait() })
 				g := &gate{}
 				g.left.Store(conns)
-				rig := startRelay(t, &relayRig{gate: g}, l.Addr().String())
+				rig := startRelay(t, &relayRig{gate: g, patient: true}, l.Addr().String())
 				client := goClient(t)
 				var all sync.WaitGroup
 				for i := range 100 {
@@ -305,7 +305,7 @@ func TestStreamLimits(t *testing.T) {
 	}
 }
 
-// TestStreamLimitError: where nobody may wait, the error names the limit of streams.
+// TestStreamLimitError: where the request does not wait, the error names the limit of streams.
 func TestStreamLimitError(t *testing.T) {
 	g := &gate{}
 	g.left.Store(1)
@@ -316,7 +316,7 @@ func TestStreamLimitError(t *testing.T) {
 		c.respond(id, true, ":status", "204")
 		c.request()
 	})
-	rig := startRelay(t, &relayRig{gate: g, pool: PoolConfig{MaxWaiting: -1}}, backend)
+	rig := startRelay(t, &relayRig{gate: g}, backend)
 	client := goClient(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -3,7 +3,6 @@ package http2
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,11 +19,8 @@ type PoolConfig struct {
 	Address netip.AddrPort
 	// ConnectTimeout bounds the making of a connection, up to the endpoint's settings; 0 is 5 s.
 	ConnectTimeout time.Duration
-	// MaxWaiting is how many requests may wait for a place; 0 is 1024. Below 0 is none but those that wait for a
-	// connection which is being made.
-	MaxWaiting int
-	// DialAfter is how many may wait for a place on the connections there are before another one is made; 0 makes one at once.
-	DialAfter int
+	// Queue bounds those who wait for a place where no further connection may be had (Pool.Patient); nil is without limit.
+	Queue Queue
 	// Dial makes a connection, within ConnectTimeout; its error is an *upstream.Error with Unsent. nil dials Address.
 	Dial func(context.Context) (net.Conn, error)
 	// Conn has the limits of the connections.
@@ -35,10 +31,18 @@ type PoolConfig struct {
 // called from any goroutine; its goroutines are those of the connections, for
 // which Close waits.
 //
-// A request takes the first connection with a place for it. If none has one it
-// waits, and where more than DialAfter do, another connection is made, unless
-// enough are being made already. If more than MaxWaiting would wait, it
-// fails with StreamLimit.
+// A request takes the first connection with a place for it. If none has one,
+// another connection is made, unless enough are being made already, and it waits for that:
+//
+//	             a place                          a place
+//	arriving ───────────────▶ sent   ┌───────────────────────────────▶ sent
+//	    │ none                       │
+//	    └─────▶ waiting for a dial ──┤ no further connection may be had
+//	                                 ├─ patient ─────▶ waiting for a place, in order
+//	                                 └─ others ──────▶ failed with StreamLimit: another endpoint may have room
+//
+// A connection whose endpoint allows no stream at all, which is for a while (RFC 9113 section 6.5.2), is waited
+// for too: a further one would be told the same.
 type Pool struct {
 	cfg  PoolConfig
 	conn *Config
@@ -53,22 +57,24 @@ type Pool struct {
 	leaving  map[*Client]struct{}
 	dialling int
 	queue    []waiter
-	retired  bool
-	kill     *time.Timer
+	// staying is how many of the queue are patient.
+	staying int
+	// shut: the last dial was refused by the limit of connections, and nobody said since that there may be one.
+	// again: somebody said so while a dial was under way.
+	shut, again bool
+	retired     bool
+	kill        *time.Timer
 
 	// waiters is the length of queue.
 	waiters atomic.Int64
 }
 
-type waiter struct {
-	near  Near
-	token uint64
-}
-
 // NewPool makes an empty pool; it dials nothing.
 func NewPool(cfg PoolConfig) *Pool {
 	orDefault(&cfg.ConnectTimeout, 5*time.Second)
-	orDefault(&cfg.MaxWaiting, 1024)
+	if cfg.Queue == nil {
+		cfg.Queue = unbounded{}
+	}
 	if cfg.Dial == nil {
 		cfg.Dial = dialer(upstream.New(upstream.Config{Address: cfg.Address, ConnectTimeout: cfg.ConnectTimeout}))
 	}
@@ -79,6 +85,24 @@ func NewPool(cfg PoolConfig) *Pool {
 
 // Open implements Opener.
 func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (Far, uint64, error) {
+	return p.open(t, waiter{near, token, false}, r, end, waited)
+}
+
+// patient is a Pool whose requests wait for a place.
+type patient Pool
+
+// Patient gives the Opener of requests that wait for a place where none is to be had now.
+func (p *Pool) Patient() Opener { return (*patient)(p) }
+
+// Open implements Opener.
+func (p *patient) Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (Far, uint64, error) {
+	return (*Pool)(p).open(t, waiter{near, token, true}, r, end, waited)
+}
+
+// Cancel implements Opener.
+func (p *patient) Cancel(near Near, token uint64) { (*Pool)(p).Cancel(near, token) }
+
+func (p *Pool) open(t *Turn, w waiter, r *message.Request, end, waited bool) (Far, uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
@@ -86,7 +110,7 @@ func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, w
 	}
 	if waited || len(p.queue) == 0 {
 		for _, c := range p.conns {
-			k, kt, err := c.open(t, near, token, r, end)
+			k, kt, err := c.open(t, w.near, w.token, r, end)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -95,32 +119,7 @@ func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, w
 			}
 		}
 	}
-	return nil, 0, p.wait(t, near, token, waited)
-}
-
-// wait queues a request, and has a connection made for it. It needs mu.
-func (p *Pool) wait(t *Turn, near Near, token uint64, waited bool) error {
-	n := len(p.queue) + 1
-	// Whoever gives a place back from now on sees that it is wanted; one that was given back before is found here.
-	p.waiters.Store(int64(n))
-	free := p.places(n)
-	if free > 0 {
-		// For those who wait already.
-		t.Add(p)
-	}
-	if n > free+p.cfg.DialAfter && !p.enough(n-free) {
-		p.dial()
-	}
-	if free == 0 && n > p.cfg.MaxWaiting && (p.dialling == 0 || p.cfg.MaxWaiting >= 0) {
-		p.waiters.Store(int64(n - 1))
-		return p.full(n - 1)
-	}
-	if waited {
-		p.queue = slices.Insert(p.queue, 0, waiter{near, token})
-	} else {
-		p.queue = append(p.queue, waiter{near, token})
-	}
-	return nil
+	return nil, 0, p.wait(t, w, waited)
 }
 
 // places is how many requests may be opened on the connections there are, up to most. It needs mu.
@@ -132,14 +131,6 @@ func (p *Pool) places(most int) int {
 		}
 	}
 	return n
-}
-
-// full is the error of a request for which there is no place. It needs mu.
-func (p *Pool) full(waiting int) *upstream.Error {
-	return &upstream.Error{
-		Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
-		Err: fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), waiting),
-	}
 }
 
 // enough tells whether the connections that are being made will carry n
@@ -157,46 +148,11 @@ func (p *Pool) enough(n int) bool {
 	return n <= p.dialling*each
 }
 
-// Cancel implements Opener.
-func (p *Pool) Cancel(near Near, token uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.queue = slices.DeleteFunc(p.queue, func(w waiter) bool { return w.token == token && w.near == near })
-	p.waiters.Store(int64(len(p.queue)))
-}
-
 // Connections is how many are open, whatever they carry.
 func (p *Pool) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns) + len(p.leaving)
-}
-
-// Flush has those who wait ask again, as many as there are places for. Whoever
-// then finds none waits on, and has a connection made if there is none to wait for.
-func (p *Pool) Flush(t *Turn) {
-	p.mu.Lock()
-	places := p.places(len(p.queue))
-	if places == 0 && p.dialling == 0 {
-		// Whoever asks has one made.
-		places = 1
-	}
-	n := min(places, len(p.queue))
-	var few [8]waiter
-	asked := append(few[:0], p.queue[:n]...)
-	p.queue = slices.Delete(p.queue, 0, n)
-	if rest := len(p.queue); rest > p.cfg.DialAfter && !p.enough(rest) {
-		// The connection that they waited for carries fewer than was hoped.
-		p.dial()
-	}
-	p.waiters.Store(int64(len(p.queue)))
-	p.mu.Unlock()
-	for _, w := range asked {
-		if !w.near.Ready(t, w.token) && p.wanted() {
-			// It had gone, so another one may have the place.
-			t.Add(p)
-		}
-	}
 }
 
 // CloseIdle closes the connections that carry nothing now.
@@ -223,7 +179,10 @@ func (p *Pool) Retire(drain time.Duration) {
 	}
 	p.all.Go(func() {
 		var t Turn
-		p.failWaiting(&t, p.gone())
+		p.mu.Lock()
+		all := p.pick(everybody)
+		p.mu.Unlock()
+		failEach(&t, all, p.gone())
 		t.End()
 		for _, c := range p.taken() {
 			c.leave()

@@ -52,45 +52,56 @@ func (p *Pool) connect() {
 	late.Stop()
 	p.mu.Lock()
 	delete(p.leaving, c)
+	// There is room for another one.
+	p.shut = false
 	p.mu.Unlock()
 	c.mu.Lock()
 	ready := c.ready
 	c.mu.Unlock()
-	if !ready {
+	switch {
+	case !ready:
 		p.missed(p.greetError(err))
+	case p.wanted():
+		var t Turn
+		p.Flush(&t)
+		t.End()
 	}
 }
 
-// missed fails those who wait for a connection that could not be made, unless
-// others are being made. Where there are some, they are not the ones to wait for:
-// only if nobody may wait for a place on them the rest is told that they are full.
+// missed fails those who wait for a connection that could not be made, unless others are being made. Where there
+// are some, they are not the ones to wait for: only those who are not patient are then told that they are full.
 func (p *Pool) missed(e *upstream.Error) {
 	var t Turn
 	p.mu.Lock()
 	p.dialling--
-	last, some, free := p.dialling == 0, len(p.conns) > 0, p.places(1) > 0
-	if p.retired {
-		last, some, e = true, false, p.gone()
+	p.shut = e.Reason == upstream.BreakerConnections && !p.again
+	if p.again {
+		p.again = false
+		p.dialFor(p.staying)
 	}
-	p.mu.Unlock()
-	switch {
-	case !last:
+	var out []waiter
+	switch some := len(p.conns) > 0 || p.shut && len(p.leaving) > 0; {
+	case p.retired:
+		out, e = p.pick(everybody), p.gone()
+	case p.dialling > 0:
 	case !some:
-		p.failWaiting(&t, e)
-	case free:
+		out = p.pick(everybody)
+	case p.places(1) > 0:
 		// Another connection has become ready meanwhile.
 		t.Add(p)
-	case p.cfg.MaxWaiting < 0:
-		p.mu.Lock()
+	default:
+		out = p.pick(func(w waiter) bool { return !w.stays })
 		// One that is about to go takes no more either, but that is not for its streams.
-		if e.Reason == upstream.BreakerConnections && slices.ContainsFunc(p.conns, (*Client).full) {
-			e = p.full(len(p.queue))
+		if p.shut && slices.ContainsFunc(p.conns, (*Client).full) {
+			e = p.full()
 		}
-		p.mu.Unlock()
-		p.failWaiting(&t, e)
 	}
+	p.mu.Unlock()
+	failEach(&t, out, e)
 	t.End()
 }
+
+func everybody(waiter) bool { return true }
 
 // greetError is why a connection that was made never became one of HTTP/2.
 func (p *Pool) greetError(err error) *upstream.Error {
@@ -119,32 +130,13 @@ func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
 		p.conns = append(p.conns, c)
 	}
 	retired := p.retired
-	barred := first && !retired && c.places(1) == 0 && len(p.conns) == 1
 	p.mu.Unlock()
 	if retired {
 		c.leave()
 		return
 	}
-	if barred {
-		p.failWaiting(t, &upstream.Error{
-			Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true,
-			Err: errors.New("the endpoint allows no stream on a new connection"),
-		})
-		return
-	}
 	if p.wanted() {
 		t.Add(p)
-	}
-}
-
-func (p *Pool) failWaiting(t *Turn, e *upstream.Error) {
-	p.mu.Lock()
-	all := p.queue
-	p.queue = nil
-	p.waiters.Store(0)
-	p.mu.Unlock()
-	for _, w := range all {
-		w.near.Failed(t, w.token, e)
 	}
 }
 

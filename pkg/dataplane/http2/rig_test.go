@@ -30,6 +30,8 @@ type relayRig struct {
 	pool PoolConfig
 	// gate limits their connections; nil for no limit.
 	gate upstream.Gate
+	// patient: requests wait for a place.
+	patient bool
 	// attempts is how many endpoints a request may go to; 0 is one.
 	attempts int
 	timeout  time.Duration
@@ -122,7 +124,13 @@ func (r *relayRig) abused(a Abuse) int {
 	return r.abuses[a]
 }
 
-func (r *relayRig) pick() *Pool { return r.pools[r.next.Add(1)%uint64(len(r.pools))] }
+func (r *relayRig) pick() Opener {
+	p := r.pools[r.next.Add(1)%uint64(len(r.pools))]
+	if r.patient {
+		return p.Patient()
+	}
+	return p
+}
 
 // Request implements Handler.
 func (r *relayRig) Request(k Ticket, m *message.Request) (Exchange, Decision) {

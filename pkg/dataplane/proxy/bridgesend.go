@@ -195,7 +195,7 @@ func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
 	case b.http2 != (lease.HTTP2 != nil):
 		return changedProtocol(lease)
 	case b.http2:
-		k, err := lease.HTTP2.Ask(ctx, b.request)
+		k, err := lease.HTTP2.Ask(ctx, b.request, lease.Stays())
 		if err != nil {
 			return err
 		}

@@ -295,7 +295,7 @@ var provocations = []provocation{
 	}},
 	{reason: upstream.StreamLimit, only: "grpc", hop: true, do: func(r *rig, grpc bool) told {
 		one := []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}}
-		r.put2(grpc, func(c *discovery.Cluster) { c.Breakers[0].Connections = 2 },
+		r.put2(grpc, func(c *discovery.Cluster) { c.Breakers[0].Connections, c.Breakers[0].Pending = 2, 0 },
 			frameServer(r.t, one, func(*http2.Framer, *http2.HeadersFrame, net.Conn) {}))
 		r.occupy(2, grpc)
 		return r.ask(r.t.Context(), grpc, echo)

@@ -45,6 +45,8 @@ type attempts struct {
 	dials, sends, repeats int
 	// dialling: the last attempt did not come to sending.
 	dialling bool
+	// full: an endpoint had no stream free. stays: the request has been to all of them, and waits at the next one that has none.
+	full, stays bool
 	// release gives back what the retry budget gave; nil for nothing.
 	release func()
 	// leases is memory for two, since one ends only when the next one was had; had counts them.
@@ -96,7 +98,7 @@ func (a *attempts) begin(x *exchange) {
 func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, error) {
 	for {
 		lease, err := a.cluster.Acquire(ctx, endpoints.Request{
-			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Lease: &a.leases[a.had%len(a.leases)],
+			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Stays: a.stays, Lease: &a.leases[a.had%len(a.leases)],
 		})
 		switch {
 		case err == nil:
@@ -109,7 +111,7 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 			return lease, nil
 		case errors.Is(err, endpoints.ErrAllTried) && len(a.tried) > len(a.sent):
 			// All have been to; the last resort is to go round again.
-			a.tried = slices.Clone(a.sent)
+			a.around()
 		case errors.Is(err, endpoints.ErrMustWait):
 			return nil, err
 		case a.broke != nil && !upstream.Ended(ctx):
@@ -228,10 +230,7 @@ func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) ve
 	a.label = string(e.Reason)
 	switch {
 	case a.dialling:
-		if a.dials >= maxDials || !a.elsewhere(e.Reason) {
-			return giveUp
-		}
-		return atOnce
+		return a.redial(e.Reason)
 	case e.Unsent || e.Reused && idempotent(a.method):
 		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
@@ -252,6 +251,40 @@ func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) ve
 		a.sent, a.broke = append(a.sent, key), e
 	}
 	return paced
+}
+
+// around begins the next round of all endpoints, in which it waits if one of them was full.
+func (a *attempts) around() {
+	a.tried, a.stays = slices.Clone(a.sent), a.full
+	if a.stays {
+		// To wait is no retry.
+		a.label = ""
+	}
+}
+
+// redial decides after a dial that failed so.
+func (a *attempts) redial(r upstream.Reason) verdict {
+	switch {
+	case r == upstream.StreamLimit && a.stays || !a.elsewhere(r):
+		// The queue is full too.
+		return giveUp
+	case r == upstream.StreamLimit:
+		a.full = true
+	case r == upstream.EndpointRemoved:
+		// Others may have room.
+		a.stays = false
+	default:
+	}
+	if a.dials < maxDials {
+		return atOnce
+	}
+	if !a.full || a.stays {
+		return giveUp
+	}
+	// There are more than it may go to: it waits at the next one.
+	a.dials = 0
+	a.around()
+	return atOnce
 }
 
 // elsewhere tells whether another endpoint may do better after a dial that

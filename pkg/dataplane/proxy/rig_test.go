@@ -232,8 +232,10 @@ type backend struct {
 	name string
 	addr string
 	h    http.Handler
-	srv  *http.Server
-	done chan struct{}
+	// streams is how many a connection carries; 0 is Go's default.
+	streams int
+	srv     *http.Server
+	done    chan struct{}
 }
 
 func newBackend(t testing.TB, name string, h http.HandlerFunc) *backend {
@@ -254,7 +256,7 @@ func (b *backend) start() {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	b.srv = &http.Server{Handler: b.h, Protocols: &protocols}
+	b.srv = &http.Server{Handler: b.h, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: b.streams}}
 	b.done = make(chan struct{})
 	go func(srv *http.Server, done chan struct{}) {
 		defer close(done)

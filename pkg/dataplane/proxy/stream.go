@@ -165,7 +165,7 @@ func (s *stream) dial(lease *endpoints.Lease) http2.Decision {
 	if lease.HTTP2 == nil {
 		return s.Failed(changedProtocol(lease), s.ticket.Replayable())
 	}
-	return http2.Decision{To: lease.HTTP2}
+	return http2.Decision{To: lease.To()}
 }
 
 // changedProtocol is the error of an endpoint whose cluster has just come to speak another version of HTTP; it has been replaced.

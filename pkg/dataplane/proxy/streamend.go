@@ -26,11 +26,7 @@ func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 		return nil, false
 	}
 	if s.end() != upstream.None {
-		e = &upstream.Error{Reason: upstream.Deadline, Err: context.DeadlineExceeded}
-		if s.lease != nil {
-			e.NextHop = s.lease.Key.Address
-		}
-		return e, false
+		return s.late(), false
 	}
 	over := !s.tryBy.IsZero() && !time.Now().Before(s.tryBy)
 	if over {
@@ -40,6 +36,19 @@ func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 	}
 	s.arm()
 	return e, over
+}
+
+// late is the error of a request whose time is over.
+func (s *stream) late() *upstream.Error {
+	e := &upstream.Error{Reason: upstream.Deadline, Err: context.DeadlineExceeded}
+	switch {
+	case s.lease == nil:
+	case !s.asked && s.lease.Stays():
+		return s.lease.HTTP2.Late(e.Err)
+	default:
+		e.NextHop = s.lease.Key.Address
+	}
+	return e
 }
 
 func tryTimeout(limit time.Duration) *upstream.Error {

@@ -130,7 +130,7 @@ var outcomes = []outcome{
 	},
 	{
 		BreakerPending, Balancing, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
-		"The limit of requests that wait for an endpoint is reached.", "As all_ejected; `freshmesh.dev/max-pending` is the limit.",
+		"The limit of requests that wait for an endpoint is reached; those that wait for a stream count too.", "As all_ejected; `freshmesh.dev/max-pending` is the limit.",
 	},
 	{
 		BreakerRequests, Balancing, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
@@ -146,7 +146,7 @@ var outcomes = []outcome{
 	},
 	{
 		StreamLimit, Connection, http.StatusServiceUnavailable, codes.Unavailable, "connection_limit_reached",
-		"The endpoint's HTTP/2 connections carry all the streams that it allows, and there may be no further connection.", "Raise the server's maximum of concurrent streams, or `freshmesh.dev/max-connections`.",
+		"The endpoint's HTTP/2 connections carry all the streams that it allows, there may be no further connection, and as many requests as may (`freshmesh.dev/max-pending`) wait for a place; or the request's deadline passed while it waited for one.", "Raise the server's maximum of concurrent streams, or `freshmesh.dev/max-connections`; the server may be slow.",
 	},
 	{
 		ConnectRefused, Connection, http.StatusServiceUnavailable, codes.Unavailable, "connection_refused",

@@ -1,0 +1,174 @@
+package http2
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+)
+
+// Queue counts who waits for a place. Both methods are called with locks held, and must not block.
+type Queue interface {
+	// Join takes a place in it; false where it is full. again: it had one just now, and gets one in any case.
+	Join(again bool) bool
+	// Leave gives it back.
+	Leave()
+}
+
+// unbounded is a Queue without limit.
+type unbounded struct{}
+
+func (unbounded) Join(bool) bool { return true }
+func (unbounded) Leave()         {}
+
+type waiter struct {
+	near  Near
+	token uint64
+	// stays: it is patient.
+	stays bool
+}
+
+// wait queues a request, and has a connection made for it where that may be. It needs mu.
+func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
+	n := len(p.queue) + 1
+	// Whoever gives a place back from now on sees that it is wanted; one that was given back before is found here.
+	p.waiters.Store(int64(n))
+	free := p.places(n)
+	if free > 0 {
+		// For those who wait already.
+		t.Add(p)
+	}
+	p.dialFor(n - free)
+	if w.stays && !p.cfg.Queue.Join(waited) || !w.stays && free < n && p.dialling == 0 {
+		p.waiters.Store(int64(n - 1))
+		return p.full()
+	}
+	if w.stays {
+		p.staying++
+	}
+	if waited {
+		p.queue = slices.Insert(p.queue, 0, w)
+	} else {
+		p.queue = append(p.queue, w)
+	}
+	return nil
+}
+
+// dialFor has a connection made where n requests have no place, unless enough are being made, or it would be in vain. It needs mu.
+func (p *Pool) dialFor(n int) {
+	switch {
+	case n <= 0 || p.retired || p.enough(n):
+	case p.shut && p.staying > 0:
+		// Wake has one made for those who stay, as soon as it may be.
+	case slices.ContainsFunc(p.conns, (*Client).barred):
+	default:
+		p.dial()
+	}
+}
+
+// full is the error of a request for which there is no place. It needs mu.
+func (p *Pool) full() *upstream.Error {
+	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+	if slices.ContainsFunc(p.conns, (*Client).barred) {
+		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %d requests wait for a place", p.staying)
+		return e
+	}
+	e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), p.staying)
+	return e
+}
+
+// Late is the error of a patient request that had no place before its time was over, for that cause.
+func (p *Pool) Late(cause error) *upstream.Error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.full()
+	e.Err = fmt.Errorf("%w while waiting for a stream: %w", cause, e.Err)
+	return e
+}
+
+// Cancel implements Opener.
+func (p *Pool) Cancel(near Near, token uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pick(func(w waiter) bool { return w.token == token && w.near == near })
+}
+
+// pick takes those out of the queue for whom which is true. It needs mu.
+func (p *Pool) pick(which func(waiter) bool) []waiter {
+	var out []waiter
+	p.queue = slices.DeleteFunc(p.queue, func(w waiter) bool {
+		is := which(w)
+		if is {
+			p.left(w)
+			out = append(out, w)
+		}
+		return is
+	})
+	p.waiters.Store(int64(len(p.queue)))
+	return out
+}
+
+// left notes that w is not in the queue any more. It needs mu.
+func (p *Pool) left(w waiter) {
+	if w.stays {
+		p.staying--
+		p.cfg.Queue.Leave()
+	}
+}
+
+// Flush has those who wait ask again, in order, as many as there are places for. For the others a connection is made, if there may be one.
+func (p *Pool) Flush(t *Turn) {
+	for {
+		w, ok := p.first()
+		if !ok {
+			break
+		}
+		w.near.Ready(t, w.token)
+	}
+	p.mu.Lock()
+	rest := len(p.queue)
+	free := p.places(rest)
+	// The connection that they waited for may carry fewer than was hoped.
+	p.dialFor(rest - free)
+	var hasty []waiter
+	var e *upstream.Error
+	if rest > free && p.dialling == 0 {
+		hasty, e = p.pick(func(w waiter) bool { return !w.stays }), p.full()
+	}
+	p.mu.Unlock()
+	failEach(t, hasty, e)
+}
+
+// first takes the first one out of the queue, if there is a place for it.
+func (p *Pool) first() (waiter, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 || p.places(1) == 0 {
+		return waiter{}, false
+	}
+	w := p.queue[0]
+	p.queue = slices.Delete(p.queue, 0, 1)
+	p.waiters.Store(int64(len(p.queue)))
+	p.left(w)
+	return w, true
+}
+
+func failEach(t *Turn, all []waiter, e *upstream.Error) {
+	for _, w := range all {
+		w.near.Failed(t, w.token, e)
+	}
+}
+
+// Wake says that there may be a further connection, where there was none before: one is made if somebody waits for it.
+func (p *Pool) Wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = false
+	switch {
+	case p.staying == 0 || p.retired:
+	case p.dialling > 0:
+		p.again = true
+	default:
+		p.dialFor(p.staying)
+	}
+}
