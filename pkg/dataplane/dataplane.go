@@ -92,7 +92,8 @@ func (p *Proxy) assemble() error {
 	}
 	reporter := &lateReporter{}
 	p.set = endpoints.New(endpoints.Config{
-		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Pulse: &p.pulse, Logger: p.log,
+		Reporter: reporter, FailFast: p.cfg.FailFast, Drain: p.cfg.DrainTime, Ejected: metrics.Ejected, Panicked: metrics.Panicked,
+		Pulse: &p.pulse, Logger: p.log,
 	})
 	if err := p.cfg.Registry.Register(endpoints.NewCollector(p.set)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)

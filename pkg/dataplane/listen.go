@@ -47,7 +47,7 @@ func (p *Proxy) listenCaptured(shared proxy.Config) error {
 	}
 	p.inbound = endpoints.New(endpoints.Config{
 		Reporter: proxy.Quiet{}, FailFast: cmp.Or(p.cfg.FailFastInbound, endpoints.InboundFailFast), Drain: p.cfg.DrainTime,
-		Ejected: shared.Metrics.Ejected, Pulse: &p.pulse, Logger: p.log,
+		Ejected: shared.Metrics.Ejected, Panicked: shared.Metrics.Panicked, Pulse: &p.pulse, Logger: p.log,
 	})
 	captured.Inbound, captured.Endpoints, captured.Discovery = true, p.inbound, &proxy.Inbound{Set: p.inbound}
 	return p.capture("inbound", p.cfg.InboundAddress, captured)

@@ -3,6 +3,7 @@ package endpoints
 import (
 	"context"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
@@ -35,12 +36,24 @@ func (s *Set) connect(dc *discovery.Cluster, e mesh.Endpoint, g *gate) *hop {
 			Address: e.Address, Dial: h.dial, ConnectTimeout: dc.ConnectTimeout, Queue: (*pending)(g.cluster),
 			Conn: http2.Config{
 				MaxHeaderBytes: answerLimits.Bytes, MaxHeaderFields: answerLimits.Fields, PingAfter: pingAfter, PingTimeout: pingTimeout,
+				Panicked: s.panicked(e.Address),
 			},
 		})
 	} else {
 		h.http1 = relay.NewPool(relay.PoolConfig{Address: e.Address, Dial: h.dial, Limits: answerLimits})
 	}
 	return h
+}
+
+// panicked gives what tells of a panic on a connection to addr.
+func (s *Set) panicked(addr netip.AddrPort) func(v any, stack []byte) {
+	if s.cfg.Panicked == nil {
+		return nil
+	}
+	return func(v any, stack []byte) {
+		s.cfg.Panicked()
+		s.log.Error("a defect of the proxy ended a connection", "endpoint", addr, "panic", v, "stack", string(stack))
+	}
 }
 
 func (h *hop) dial(ctx context.Context) (net.Conn, error) {

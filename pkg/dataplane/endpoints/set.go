@@ -31,6 +31,9 @@ type Config struct {
 	Drain time.Duration
 	// Ejected hears of each ejection; may be nil. It must not block.
 	Ejected func(upstream.Reason)
+	// Panicked hears of each panic on a connection of HTTP/2, which ends with all that is on it, and is logged; nil lets
+	// it end the process. It must not block.
+	Panicked func()
 	// Pulse tells when this process did not run; nil for never.
 	Pulse  *Pulse
 	Logger hclog.Logger

@@ -22,6 +22,8 @@ type Asking struct {
 	// turn is owned by who sends, reads by who receives; part is what Read gave last.
 	turn, reads Turn
 	part        []byte
+	// read is how much Read gave, until the window grows.
+	read int
 
 	// mu guards all below. Under it only an Opener is called, and none of ours is called with a lock held that its methods take.
 	mu sync.Mutex
@@ -182,6 +184,11 @@ func (a *Asking) Read() ([]byte, error) {
 		a.mu.Lock()
 		a.body.skip(n)
 		a.mu.Unlock()
+		if a.read < growAfter {
+			if a.read += n; a.read >= growAfter {
+				n += growth(a.far)
+			}
+		}
 		a.far.Consumed(&a.reads, a.farToken, n)
 		a.reads.flush()
 	}

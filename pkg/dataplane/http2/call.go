@@ -35,7 +35,7 @@ type call struct {
 func (k *call) begin(id uint32, token uint64) {
 	k.reset(id, k.client.peerWindow)
 	k.token = token
-	k.recvWindow, k.length = k.client.cfg.StreamWindow, -1
+	k.recvWindow, k.length = k.client.initial, -1
 }
 
 func (k *call) clear() {
@@ -98,6 +98,7 @@ func (k *call) Data(t *Turn, token uint64, p []byte, end bool) int {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token != token {
 		return len(p)
 	}
@@ -109,6 +110,7 @@ func (k *call) Trailers(t *Turn, token uint64, fields []message.Field) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token == token {
 		c.sendTrailers(t, &k.flow, fields)
 	}
@@ -119,14 +121,35 @@ func (k *call) Consumed(t *Turn, token uint64, n int) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k.token != token || k.answeredAll {
+	defer c.guard()
+	if k.token == token {
+		k.consumed(t, n)
+	}
+}
+
+// consumed gives n bytes of the stream's window back, when that is worth a frame. It needs mu.
+func (k *call) consumed(t *Turn, n int) {
+	c := k.client
+	if k.answeredAll {
 		return
 	}
-	if k.owed += n; k.owed >= c.cfg.StreamWindow/4 {
+	// Half of the least that the window ever is.
+	if k.owed += n; k.owed >= c.initial/2 {
 		c.send(t, appendWindowUpdate(c.put().b, k.id, k.owed))
 		k.recvWindow += k.owed
 		k.owed = 0
 	}
+}
+
+// growAfter is how much of an answer its client must have taken before the window grows: most answers are shorter.
+const growAfter = 16 << 10
+
+// growth is by how much the window of an answer from far may grow, by that much more being told to Consumed than was consumed.
+func growth(far Far) int {
+	if k, ok := far.(*call); ok {
+		return k.client.cfg.StreamWindow - k.client.initial
+	}
+	return 0
 }
 
 // Reset implements Far.
@@ -134,6 +157,7 @@ func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	c := k.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if k.token == token {
 		c.cancel(t, k, http2.ErrCodeCancel)
 	}

@@ -59,6 +59,7 @@ func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwn
 	c := &Client{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
 	c.init(nc, nil, cfg, c)
 	c.soon = soonPings
+	c.initial = min(c.initial, firstWindow)
 	return c
 }
 
@@ -66,11 +67,7 @@ func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwn
 func (c *Client) run(ctx context.Context) error {
 	defer c.waitContext(ctx)()
 	c.startTicks()
-	c.mu.Lock()
-	c.greet(&c.turn, append(c.put().b, Preface...), http2.Setting{ID: http2.SettingEnablePush, Val: 0})
-	c.mu.Unlock()
-	c.turn.flush()
-	err := c.link.run()
+	err := c.speak()
 	c.mu.Lock()
 	if c.failure != nil {
 		err = c.failure
@@ -80,6 +77,15 @@ func (c *Client) run(ctx context.Context) error {
 	c.owner.clientLeaves(&c.turn, c)
 	c.failAll(&c.turn, err)
 	return c.finish(&c.turn, err)
+}
+
+func (c *Client) speak() (err error) {
+	defer c.caught(&err)
+	c.hold()
+	c.greet(&c.turn, append(c.put().b, Preface...), http2.Setting{ID: http2.SettingEnablePush, Val: 0})
+	c.unhold()
+	c.turn.flush()
+	return c.link.run()
 }
 
 // failAll ends all calls because the connection did.
@@ -126,6 +132,7 @@ func (c *Client) broken(k *call, err error) *upstream.Error {
 func (c *Client) open(t *Turn, near Near, token uint64, r *message.Request, end bool) (*call, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.guard()
 	if !c.room() {
 		return nil, 0, nil
 	}
@@ -240,24 +247,24 @@ func (q quitting) Flush(t *Turn) {
 // leave takes no new calls and closes the connection when those on it have ended.
 func (c *Client) leave() {
 	var t Turn
-	c.mu.Lock()
-	c.leaving = true
-	if len(c.calls) == 0 {
-		c.quit(&t)
-	}
-	c.mu.Unlock()
+	c.locked(func() {
+		c.leaving = true
+		if len(c.calls) == 0 {
+			c.quit(&t)
+		}
+	})
 	t.flush()
 }
 
 // quitIfIdle closes the connection unless something is on it.
 func (c *Client) quitIfIdle() {
 	var t Turn
-	c.mu.Lock()
-	if len(c.calls) == 0 {
-		c.leaving = true
-		c.quit(&t)
-	}
-	c.mu.Unlock()
+	c.locked(func() {
+		if len(c.calls) == 0 {
+			c.leaving = true
+			c.quit(&t)
+		}
+	})
 	t.flush()
 }
 

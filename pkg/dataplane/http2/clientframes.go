@@ -11,19 +11,19 @@ import (
 
 func (c *Client) settled(t *Turn, first bool) {
 	if first {
-		c.mu.Lock()
+		c.hold()
 		c.ready = true
-		c.mu.Unlock()
+		c.unhold()
 	}
 	c.owner.clientReady(t, c, first)
 }
 
 func (c *Client) headers(t *Turn, h *headers) error {
-	c.mu.Lock()
+	c.hold()
 	c.pings = 0
 	k := c.calls[h.id]
 	if k == nil || k.answeredAll {
-		defer c.mu.Unlock()
+		defer c.unhold()
 		if err := c.dec.Skip(h.block); err != nil {
 			return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
 		}
@@ -38,7 +38,7 @@ func (c *Client) headers(t *Turn, h *headers) error {
 	}
 	answered, near, token := k.answered, k.near, k.nearToken
 	k.heard = true
-	c.mu.Unlock()
+	c.unhold()
 	if answered {
 		return c.trailers(t, h, near, token)
 	}
@@ -47,9 +47,9 @@ func (c *Client) headers(t *Turn, h *headers) error {
 		return lost
 	}
 	r := &c.response
-	c.mu.Lock()
+	c.hold()
 	if k = c.calls[h.id]; k == nil || k.nearToken != token {
-		c.mu.Unlock()
+		c.unhold()
 		return nil
 	}
 	if err == nil {
@@ -65,7 +65,7 @@ func (c *Client) headers(t *Turn, h *headers) error {
 		k.respond(t)
 	}
 	c.earn(SettingsFlood, PingFlood, EmptyFrames, PriorityFlood, WindowFlood, UnknownFrames)
-	c.mu.Unlock()
+	c.unhold()
 	near.Response(t, token, r, h.end)
 	return nil
 }
@@ -76,10 +76,10 @@ func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
 		return lost
 	}
 	c.fields = fields
-	c.mu.Lock()
+	c.hold()
 	k := c.calls[h.id]
 	if k == nil || k.nearToken != token {
-		c.mu.Unlock()
+		c.unhold()
 		return nil
 	}
 	if err == nil && (!h.end || k.length > 0) {
@@ -89,7 +89,7 @@ func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
 		return c.wrong(t, k, err)
 	}
 	k.respond(t)
-	c.mu.Unlock()
+	c.unhold()
 	near.Trailers(t, token, fields)
 	return nil
 }
@@ -100,31 +100,31 @@ func (c *Client) wrong(t *Turn, k *call, err error) error {
 	e := &upstream.Error{Reason: upstream.ProtocolError, NextHop: c.address, Err: err}
 	c.cancel(t, k, http2.ErrCodeProtocol)
 	spent := c.spend(Misbehaviour)
-	c.mu.Unlock()
+	c.unhold()
 	near.Failed(t, token, e)
 	return spent
 }
 
 func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
-	c.mu.Lock()
+	c.hold()
 	k := c.calls[id]
 	if k == nil {
-		defer c.mu.Unlock()
+		defer c.unhold()
 		return c.spend(Misbehaviour)
 	}
 	return c.wrong(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
 }
 
 func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
-	c.mu.Lock()
+	c.hold()
 	c.pings = 0
 	if err := c.received(t, int(fh.Length)); err != nil {
-		c.mu.Unlock()
+		c.unhold()
 		return err
 	}
 	k := c.calls[fh.StreamID]
 	if k == nil || k.answeredAll {
-		defer c.mu.Unlock()
+		defer c.unhold()
 		if fh.StreamID >= c.nextID || fh.StreamID%2 == 0 {
 			return protocolError("DATA on a stream that never was")
 		}
@@ -132,7 +132,7 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	p, padding, err := unpad(fh, p)
 	if err != nil {
-		c.mu.Unlock()
+		c.unhold()
 		return err
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
@@ -140,7 +140,9 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 		return c.wrong(t, k, err)
 	}
 	if len(p) == 0 && !end {
-		defer c.mu.Unlock()
+		defer c.unhold()
+		// Nothing of it is passed on, so nothing else gives the padding back (RFC 9113 section 6.9.1).
+		k.consumed(t, padding)
 		return c.spend(EmptyFrames)
 	}
 	c.earn(WindowFlood, PingFlood)
@@ -148,7 +150,7 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	if end {
 		k.respond(t)
 	}
-	c.mu.Unlock()
+	c.unhold()
 	n := near.Data(t, token, p, end)
 	if !end {
 		k.Consumed(t, own, n+padding)
@@ -157,10 +159,10 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 }
 
 func (c *Client) reset(t *Turn, id uint32, code http2.ErrCode) error {
-	c.mu.Lock()
+	c.hold()
 	k := c.calls[id]
 	if k == nil {
-		defer c.mu.Unlock()
+		defer c.unhold()
 		if id >= c.nextID || id%2 == 0 {
 			return protocolError("RST_STREAM on a stream that never was")
 		}
@@ -180,7 +182,7 @@ func (c *Client) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		e.Reason = upstream.ProtocolError
 	}
 	c.close(t, k)
-	c.mu.Unlock()
+	c.unhold()
 	near.Failed(t, token, e)
 	return nil
 }
@@ -192,7 +194,7 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 		token uint64
 	}
 	var back []lost
-	c.mu.Lock()
+	c.hold()
 	c.leaving, c.goneLast, c.goneCode = true, min(last, c.goneLast), code
 	for id, k := range c.calls {
 		if id > c.goneLast {
@@ -203,7 +205,7 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	if len(c.calls) == 0 {
 		c.quit(t)
 	}
-	c.mu.Unlock()
+	c.unhold()
 	c.owner.clientLeaves(t, c)
 	for _, l := range back {
 		l.near.Failed(t, l.token, &upstream.Error{

@@ -18,13 +18,14 @@ type Config struct {
 	// no limit). A request over them is answered with 431; a block of twice as many bytes ends the connection.
 	MaxHeaderBytes, MaxHeaderFields int
 	// StreamWindow is how much of a body may be on its way through us, for each stream and direction, and so
-	// the memory that a slow reader can hold; 256 KiB (Envoy 16 MiB, Go 1 MiB).
+	// the memory that a slow reader can hold; 256 KiB (Envoy 16 MiB, Go 1 MiB). That of an answer begins with 64 KiB
+	// at most, and grows when the client has taken something and MaxBuffered lets it.
 	StreamWindow int
 	// ConnWindow is the window of a connection; 16 MiB (Envoy 24 MiB, Go 1 MiB). It is given back as data comes,
 	// so that a stream which nobody reads holds no other up.
 	ConnWindow int
 	// MaxBuffered is how much of its requests' bodies we hold for one client, over which its whole connection
-	// waits; 16 MiB.
+	// waits, and by how much the windows of its answers may grow, all together; 16 MiB.
 	MaxBuffered int
 	// MaxRequestBytes bounds a request's body; 0 for no limit.
 	MaxRequestBytes int64
@@ -45,6 +46,9 @@ type Config struct {
 	Budgets [Abuses]Budget
 	// Abused is told of each connection that is closed for abuse; nil for nobody. It must not block.
 	Abused func(Abuse)
+	// Panicked is told of a panic, with its stack. It ends the connection that it happened on, with all that is on
+	// it (upstream.Internal); nil lets it pass. It must not block, and may be called with locks held.
+	Panicked func(v any, stack []byte)
 }
 
 // Budget is a bucket of tokens. A frame of its kind takes one; a connection

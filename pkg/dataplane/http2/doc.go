@@ -9,7 +9,7 @@
 // (package header), bodies passed on as their bytes come. Nothing is read from
 // a peer beyond what its windows allow, and a window is given back only when
 // the bytes have been written to the other side: for each stream and direction
-// no more than Config.StreamWindow is ever held. A connection's own window is
+// no more than Config.StreamWindow is ever held, and of all answers for a client a part of that. A connection's own window is
 // given back at once, so that a stream which nobody reads holds no other up;
 // only a client that has us hold Config.MaxBuffered waits with all of its streams.
 //

@@ -39,13 +39,13 @@ func (v *Server) judgement() {
 	d.all = nil
 	d.mu.Unlock()
 	var t Turn
-	v.mu.Lock()
-	for _, s := range all {
-		if s.ticket.stream.token == s.ticket.token {
-			s.ticket.stream.fail(&t, s.err)
+	v.locked(func() {
+		for _, s := range all {
+			if s.ticket.stream.token == s.ticket.token {
+				s.ticket.stream.fail(&t, s.err)
+			}
 		}
-	}
-	v.mu.Unlock()
+	})
 	t.End()
 }
 
@@ -60,15 +60,15 @@ func (d *doomed) pardon() {
 // holds for why; the method must not be called from within Handler or Exchange.
 func (v *Server) FailEach(why func(Exchange) *upstream.Error) {
 	var t Turn
-	v.mu.Lock()
-	for _, s := range v.streams {
-		if s.exchange == nil {
-			continue
+	v.locked(func() {
+		for _, s := range v.streams {
+			if s.exchange == nil {
+				continue
+			}
+			if e := why(s.exchange); e != nil {
+				s.fail(&t, e)
+			}
 		}
-		if e := why(s.exchange); e != nil {
-			s.fail(&t, e)
-		}
-	}
-	v.mu.Unlock()
+	})
 	t.End()
 }

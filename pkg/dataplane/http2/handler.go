@@ -116,15 +116,16 @@ type Ticket struct {
 func (k Ticket) Resume(decide func(wanted bool) Decision) bool {
 	var t Turn
 	v := k.stream.server
-	v.mu.Lock()
-	alive := k.stream.token == k.token
-	if alive {
+	alive := false
+	v.locked(func() {
+		if alive = k.stream.token == k.token; !alive {
+			return
+		}
 		wanted := k.stream.phase == deciding
 		if d := decide(wanted); wanted {
 			k.stream.decide(&t, d)
 		}
-	}
-	v.mu.Unlock()
+	})
 	t.End()
 	return alive
 }

@@ -48,12 +48,16 @@ type link struct {
 	pending headers
 	partial []byte
 	parts   int
+	// seized: the reader holds mu.
+	seized bool
 
 	// guarded by mu
 	left [Abuses]bucket
 	enc  *header.Encoder
 	// sendWindow and recvWindow are those of the connection; owed is what came and is not given back yet.
 	sendWindow, recvWindow, owed int
+	// initial is the window of a stream of the peer's when it begins; set once.
+	initial int
 	// held is what we hold of bodies that came here, up to holds; 0 is no limit.
 	held, holds int
 	// What the peer's settings say.
@@ -81,8 +85,9 @@ func (l *link) init(nc net.Conn, early []byte, cfg *Config, s side) {
 	l.wire.init(nc, early, cfg.StallTimeout)
 	l.cfg, l.side = cfg, s
 	l.dec, l.enc = header.NewDecoder(cfg.lists()), header.NewEncoder()
-	l.sendWindow, l.recvWindow = firstWindow, cfg.ConnWindow
+	l.sendWindow, l.recvWindow, l.initial = firstWindow, cfg.ConnWindow, cfg.StreamWindow
 	l.peerWindow, l.peerFrame, l.peerStreams = firstWindow, frameSize, 1<<32-1
+	l.wire.guard = l.guard
 	l.idle, l.wire.refill = l.turn.End, l.refill
 }
 
@@ -171,9 +176,10 @@ func (l *link) send(t *Turn, b []byte) {
 // Flush writes what waits.
 func (l *link) Flush(t *Turn) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.guard()
 	l.flagged = false
 	l.write(t)
-	l.mu.Unlock()
 }
 
 // received takes n bytes of flow-controlled data off the connection's window. It needs mu.
@@ -200,7 +206,7 @@ func (l *link) repay(t *Turn) {
 // greet appends our settings and the connection's window. It needs mu.
 func (l *link) greet(t *Turn, b []byte, extra ...http2.Setting) {
 	all := append([]http2.Setting{
-		{ID: http2.SettingInitialWindowSize, Val: uint32(l.cfg.StreamWindow)},
+		{ID: http2.SettingInitialWindowSize, Val: uint32(l.initial)},
 		{ID: http2.SettingMaxHeaderListSize, Val: uint32(l.cfg.MaxHeaderBytes)},
 	}, extra...)
 	b = appendSettings(b, all...)

@@ -36,12 +36,22 @@ var errSilent = errors.New("a PING was not answered")
 
 func (l *link) ticked() {
 	var t Turn
-	l.mu.Lock()
-	if l.over {
-		l.mu.Unlock()
+	if err := l.look(&t); err != nil {
+		l.part(&t, err)
 		return
 	}
-	err := l.side.tick(&t, time.Now())
+	t.flush()
+}
+
+// look looks at the connection; an error ends it.
+func (l *link) look(t *Turn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.guard()
+	if l.over {
+		return nil
+	}
+	err := l.side.tick(t, time.Now())
 	every := l.tickEvery()
 	switch {
 	case l.heard.Swap(false):
@@ -52,7 +62,7 @@ func (l *link) ticked() {
 		if l.silent += every; l.silent >= l.pingAfter() && !l.asked {
 			l.asked, l.silent = true, l.cfg.PingAfter
 			l.pings++
-			l.send(&t, appendPing(l.put().b, false, 0))
+			l.send(t, appendPing(l.put().b, false, 0))
 		}
 	}
 	if err != nil {
@@ -60,12 +70,7 @@ func (l *link) ticked() {
 	} else {
 		l.ticker.Reset(every)
 	}
-	l.mu.Unlock()
-	if err != nil {
-		l.part(&t, err)
-		return
-	}
-	t.flush()
+	return err
 }
 
 // A gRPC server takes the third PING within minPings of the one before as misuse, unless it has sent something
@@ -96,9 +101,7 @@ func (l *link) farewell(t *Turn, err error) {
 	if !ok {
 		return
 	}
-	l.mu.Lock()
-	l.send(t, appendGoAway(l.put().b, l.side.last(), e.Code, e.Text))
-	l.mu.Unlock()
+	l.locked(func() { l.send(t, appendGoAway(l.put().b, l.side.last(), e.Code, e.Text)) })
 }
 
 const (

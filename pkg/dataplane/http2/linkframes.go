@@ -197,13 +197,13 @@ func (l *link) settings(t *Turn, f *http2.SettingsFrame) error {
 	}
 	first := !l.began
 	l.began = true
-	l.mu.Lock()
+	l.hold()
 	err := f.ForeachSetting(func(s http2.Setting) error { return l.setting(s) })
 	if err == nil {
 		l.send(t, appendSettingsAck(l.put().b))
 		_, err = l.side.opened(t, 0, 0)
 	}
-	l.mu.Unlock()
+	l.unhold()
 	if err != nil {
 		return l.asConnError(err)
 	}

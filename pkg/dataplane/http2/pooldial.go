@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -31,7 +32,7 @@ func (p *Pool) dial() {
 
 // connect makes a connection and sees it through.
 func (p *Pool) connect() {
-	nc, err := p.cfg.Dial(p.ctx)
+	nc, err := p.reach()
 	if err != nil {
 		p.missed(upstream.AsError(err))
 		return
@@ -66,6 +67,20 @@ func (p *Pool) connect() {
 		p.Flush(&t)
 		t.End()
 	}
+}
+
+// reach dials. A panic is a connection that could not be made.
+func (p *Pool) reach() (nc net.Conn, err error) {
+	defer func() {
+		if p.conn.Panicked == nil {
+			return
+		}
+		if v := recover(); v != nil {
+			p.conn.Panicked(v, debug.Stack())
+			nc, err = nil, errDefect(v)
+		}
+	}()
+	return p.cfg.Dial(p.ctx)
 }
 
 // missed fails those who wait for a connection that could not be made, unless others are being made. Where there

@@ -118,25 +118,30 @@ func (p *Pool) left(w waiter) {
 
 // Flush has those who wait ask again, in order, as many as there are places for. For the others a connection is made, if there may be one.
 func (p *Pool) Flush(t *Turn) {
+	defer p.guard()
 	for {
 		w, ok := p.first()
 		if !ok {
 			break
 		}
-		w.near.Ready(t, w.token)
+		p.ready(t, w)
 	}
+	hasty, e := p.hasty()
+	failEach(t, hasty, e)
+}
+
+// hasty has a connection made for those who have no place, if there may be one, and gives those whom nobody need wait for then.
+func (p *Pool) hasty() (out []waiter, e *upstream.Error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	rest := len(p.queue)
 	free := p.places(rest)
 	// The connection that they waited for may carry fewer than was hoped.
 	p.dialFor(rest - free)
-	var hasty []waiter
-	var e *upstream.Error
 	if rest > free && p.dialling == 0 {
-		hasty, e = p.pick(func(w waiter) bool { return !w.stays }), p.full()
+		out, e = p.pick(func(w waiter) bool { return !w.stays }), p.full()
 	}
-	p.mu.Unlock()
-	failEach(t, hasty, e)
+	return out, e
 }
 
 // first takes the first one out of the queue, if there is a place for it.

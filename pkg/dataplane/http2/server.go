@@ -37,6 +37,8 @@ type Server struct {
 	// goodbye is what the last GOAWAY named.
 	goodbye uint32
 	tokens  uint64
+	// grown is by how much the windows of answers have grown.
+	grown int
 	// deadlines fires at next, or never while that is zero.
 	deadlines *time.Timer
 	next      time.Time
@@ -69,25 +71,30 @@ func NewServer(nc net.Conn, early []byte, h Handler, c Config) *Server {
 func (v *Server) Run(ctx context.Context) error {
 	defer v.waitContext(ctx)()
 	v.startTicks()
-	err := v.preface()
-	if err == nil {
-		v.mu.Lock()
-		v.greet(&v.turn, v.put().b,
-			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(v.cfg.MaxStreams)},
-			http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
-		v.greeted = true
-		if v.toGo {
-			v.warn(&v.turn)
-		}
-		v.mu.Unlock()
-		err = v.run()
-	}
+	err := v.speak()
 	v.endAll(&v.turn)
 	v.doomed.pardon()
 	if err = v.finish(&v.turn, err); errors.Is(err, io.EOF) || errors.Is(err, errClosed) {
 		return nil
 	}
 	return fmt.Errorf("http2: %w", err)
+}
+
+func (v *Server) speak() (err error) {
+	defer v.caught(&err)
+	if err := v.preface(); err != nil {
+		return err
+	}
+	v.hold()
+	v.greet(&v.turn, v.put().b,
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(v.cfg.MaxStreams)},
+		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+	v.greeted = true
+	if v.toGo {
+		v.warn(&v.turn)
+	}
+	v.unhold()
+	return v.run()
 }
 
 func (v *Server) preface() error {
@@ -117,15 +124,15 @@ const settle = time.Second
 // closes the connection when its streams have ended. It does not wait.
 func (v *Server) GoAway() {
 	var t Turn
-	v.mu.Lock()
-	switch {
-	case v.greeted:
-		v.warn(&t)
-	case !v.toGo:
-		v.toGo = true
-		time.AfterFunc(settle, v.goNow)
-	}
-	v.mu.Unlock()
+	v.locked(func() {
+		switch {
+		case v.greeted:
+			v.warn(&t)
+		case !v.toGo:
+			v.toGo = true
+			time.AfterFunc(settle, v.goNow)
+		}
+	})
 	t.End()
 }
 
@@ -146,18 +153,18 @@ func (v *Server) warn(t *Turn) {
 // goNow is the second step.
 func (v *Server) goNow() {
 	var t Turn
-	v.mu.Lock()
-	switch {
-	case v.leaving == warned:
-		v.leaving, v.goodbye = told, v.lastID
-		v.send(&t, appendGoAway(v.put().b, v.lastID, http2.ErrCodeNo, ""))
-		v.leave(&t)
-	case !v.greeted && !v.over:
-		// Its client has not even greeted.
-		v.leaving, v.goodbye = told, 0
-		v.leave(&t)
-	}
-	v.mu.Unlock()
+	v.locked(func() {
+		switch {
+		case v.leaving == warned:
+			v.leaving, v.goodbye = told, v.lastID
+			v.send(&t, appendGoAway(v.put().b, v.lastID, http2.ErrCodeNo, ""))
+			v.leave(&t)
+		case !v.greeted && !v.over:
+			// Its client has not even greeted.
+			v.leaving, v.goodbye = told, 0
+			v.leave(&t)
+		}
+	})
 	t.End()
 }
 
@@ -186,13 +193,22 @@ func (v *Server) endAll(t *Turn) {
 	if v.stuck {
 		gone = v.slow()
 	}
+	if e, ok := errors.AsType[*upstream.Error](v.failure); ok && e.Reason == upstream.Internal {
+		gone = e
+	}
 	for _, s := range v.streams {
-		s.giveUp(t, gone)
+		v.forsake(t, s, gone)
 		v.close(t, s, true, gone)
 	}
 	if v.deadlines != nil {
 		v.deadlines.Stop()
 	}
+}
+
+// forsake gives an attempt up, whatever comes of that. It needs mu.
+func (v *Server) forsake(t *Turn, s *Stream, e *upstream.Error) {
+	defer v.guard()
+	s.giveUp(t, e)
 }
 
 // take gives a stream to use. It needs mu.
@@ -234,9 +250,16 @@ func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 		v.held -= int(left)
 		v.repay(t)
 	}
+	v.grown -= s.grown
 	if s.exchange != nil {
-		s.exchange.Ended(Outcome{Received: s.received, Sent: s.sentBytes, Err: e, Answered: s.passed})
+		v.tell(s, Outcome{Received: s.received, Sent: s.sentBytes, Err: e, Answered: s.passed})
 	}
 	v.drop(s)
 	v.leave(t)
+}
+
+// tell tells the exchange of its end, from which the stream goes on in any case. It needs mu.
+func (v *Server) tell(s *Stream, o Outcome) {
+	defer v.guard()
+	s.exchange.Ended(o)
 }

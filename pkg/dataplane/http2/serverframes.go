@@ -183,6 +183,8 @@ func (v *Server) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	s.owed += padding
 	if len(p) == 0 && !end {
+		// Nothing of it is passed on, so nothing else gives the padding back (RFC 9113 section 6.9.1).
+		s.repay(t)
 		return v.spend(EmptyFrames)
 	}
 	if s.length >= 0 {

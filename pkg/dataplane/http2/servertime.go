@@ -58,7 +58,12 @@ func (v *Server) schedule(at time.Time) {
 // expire ends what is over its time.
 func (v *Server) expire() {
 	var t Turn
-	v.mu.Lock()
+	v.locked(func() { v.expireAll(&t) })
+	t.End()
+}
+
+// expireAll needs mu.
+func (v *Server) expireAll(t *Turn) {
 	v.next = time.Time{}
 	now := time.Now()
 	var next time.Time
@@ -67,7 +72,7 @@ func (v *Server) expire() {
 		case s.deadline.IsZero():
 		case !s.deadline.After(now):
 			s.deadline = time.Time{}
-			s.expired(&t)
+			s.expired(t)
 		case next.IsZero() || s.deadline.Before(next):
 			next = s.deadline
 		}
@@ -75,8 +80,6 @@ func (v *Server) expire() {
 	if !next.IsZero() {
 		v.schedule(next)
 	}
-	v.mu.Unlock()
-	t.End()
 }
 
 // expired tells the exchange that its time has come. It needs mu.

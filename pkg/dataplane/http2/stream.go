@@ -58,8 +58,10 @@ type Stream struct {
 	received, consumed, credited int64
 
 	// answered: the final head was sent; passed: it was an endpoint's. interim counts those before it.
-	answered  bool
-	passed    bool
+	answered bool
+	passed   bool
+	// grown is by how much the answer's window at the endpoint has grown.
+	grown     int
 	interim   int
 	sentBytes int64
 	// failure is the error of ours that the answer is; nil for none.
@@ -96,6 +98,7 @@ func (s *Stream) clear() {
 	s.recvEnded, s.owed, s.hasTrailers = false, 0, false
 	s.received, s.consumed, s.credited, s.sentBytes = 0, 0, 0, 0
 	s.answered, s.passed, s.interim, s.failure = false, false, 0, nil
+	s.grown = 0
 	s.unhold()
 	s.quiet, s.came = 0, false
 	s.unkeep()
@@ -243,12 +246,20 @@ func (s *Stream) consume(t *Turn, n int) {
 	v := s.server
 	s.credited = s.consumed
 	v.held -= more
-	if s.owed += more; !s.recvEnded && s.owed >= v.cfg.StreamWindow/4 {
-		v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
-		s.recvWindow += s.owed
-		s.owed = 0
-	}
+	s.owed += more
+	s.repay(t)
 	v.repay(t)
+}
+
+// repay gives the stream's window back when that is worth a frame. It needs mu.
+func (s *Stream) repay(t *Turn) {
+	v := s.server
+	if s.recvEnded || s.owed < v.cfg.StreamWindow/4 {
+		return
+	}
+	v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
+	s.recvWindow += s.owed
+	s.owed = 0
 }
 
 // giveUp ends the attempt, whatever it has come to, because of e. It needs mu.
@@ -267,8 +278,24 @@ func (s *Stream) giveUp(t *Turn, e *upstream.Error) {
 
 func (s *Stream) left(t *Turn, n int) {
 	if s.phase == sending {
-		s.far.Consumed(t, s.farToken, n)
+		s.far.Consumed(t, s.farToken, s.grow(n))
 	}
+}
+
+// grow gives n, which is to be told to the endpoint as consumed, or more, where the answer's window there is to
+// grow: once, if it is long, and if all of the client's windows together have not grown too much. So what a client
+// that reads nothing has us hold is MaxBuffered and a small window for each stream, and a stream always has that one. It needs mu.
+func (s *Stream) grow(n int) int {
+	if n == 0 || s.grown > 0 || s.sentBytes < growAfter {
+		return n
+	}
+	v, more := s.server, growth(s.far)
+	if v.grown+more > v.cfg.MaxBuffered {
+		return n
+	}
+	s.grown = more
+	v.grown += more
+	return n + more
 }
 
 func (s *Stream) sentEnd(t *Turn) { s.maybeClose(t) }

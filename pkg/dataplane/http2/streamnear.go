@@ -11,6 +11,7 @@ import (
 func (s *Stream) Ready(t *Turn, token uint64) bool {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt != token || s.phase != waiting {
 		return false
 	}
@@ -22,6 +23,7 @@ func (s *Stream) Ready(t *Turn, token uint64) bool {
 func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt == token {
 		s.failed(t, e)
 	}
@@ -31,6 +33,7 @@ func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
 func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt != token {
 		return
 	}
@@ -81,18 +84,20 @@ func (s *Stream) release(t *Turn) {
 func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt != token {
 		return len(p)
 	}
 	s.release(t)
 	s.sentBytes += int64(len(p))
-	return s.server.sendData(t, &s.flow, p, end)
+	return s.grow(s.server.sendData(t, &s.flow, p, end))
 }
 
 // Trailers implements Near.
 func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt != token {
 		return
 	}
@@ -107,6 +112,7 @@ func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 func (s *Stream) Consumed(t *Turn, token uint64, n int) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	defer s.server.guard()
 	if s.attempt == token {
 		s.consume(t, n)
 	}

@@ -48,7 +48,9 @@ type wire struct {
 	reads    int
 	idle     func()
 	// refill moves data into out that found no room there, and says whether it did. It needs mu.
-	refill     func(*Turn) bool
+	refill func(*Turn) bool
+	// guard is deferred by a goroutine that writes. It needs mu.
+	guard      func()
 	readFn     func(uintptr) bool
 	framer     *http2.Framer
 	writeFn    func(uintptr) bool // of whoever has writing
@@ -235,14 +237,7 @@ func (w *wire) write(t *Turn) {
 			return
 		}
 		w.reach = w.added
-		w.mu.Unlock()
-		w.writeLeft, w.wrote, w.writeErr = o.b, 0, nil
-		err := w.raw.Write(w.writeFn)
-		if err == nil {
-			err = w.writeErr
-		}
-		wrote := w.wrote
-		w.mu.Lock()
+		wrote, err := w.writeRaw(o.b)
 		w.took(wrote)
 		if err != nil {
 			w.kill()
@@ -253,6 +248,18 @@ func (w *wire) write(t *Turn) {
 		o.free()
 	}
 	w.rest()
+}
+
+// writeRaw leaves mu while it writes what the socket takes.
+func (w *wire) writeRaw(b []byte) (int, error) {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	w.writeLeft, w.wrote, w.writeErr = b, 0, nil
+	err := w.raw.Write(w.writeFn)
+	if err == nil {
+		err = w.writeErr
+	}
+	return w.wrote, err
 }
 
 // took notes what the socket took. It needs mu.
@@ -322,40 +329,45 @@ var past = time.Unix(1, 0)
 // when the peer takes too little for the stall timeout. It needs mu.
 func (w *wire) later(o *output, from int) {
 	w.writers.Go(func() {
-		for left := o.b[from:]; len(left) > 0; {
-			w.mu.Lock()
-			if w.dead {
-				w.rest()
-				w.mu.Unlock()
-				return
-			}
-			_ = w.nc.SetWriteDeadline(time.Now().Add(w.stallAfter))
-			step := left[:min(len(left), writeStep)]
-			w.reach = w.written + uint64(len(step))
-			w.mu.Unlock()
-			n, err := w.nc.Write(step)
-			left = left[n:]
-			w.mu.Lock()
-			w.took(n)
-			if err != nil {
-				w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
-				w.kill()
-				w.rest()
-			}
-			w.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-		o.free()
 		var t Turn
-		w.mu.Lock()
-		if !w.dead {
-			_ = w.nc.SetWriteDeadline(time.Time{})
-		}
-		w.rest()
-		w.write(&t)
-		w.mu.Unlock()
+		w.writeOut(&t, o, from)
 		t.flush()
 	})
+}
+
+func (w *wire) writeOut(t *Turn, o *output, from int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.guard()
+	for left := o.b[from:]; len(left) > 0; {
+		if w.dead {
+			w.rest()
+			return
+		}
+		_ = w.nc.SetWriteDeadline(time.Now().Add(w.stallAfter))
+		step := left[:min(len(left), writeStep)]
+		w.reach = w.written + uint64(len(step))
+		n, err := w.writeWait(step)
+		left = left[n:]
+		w.took(n)
+		if err != nil {
+			w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
+			w.kill()
+			w.rest()
+			return
+		}
+	}
+	o.free()
+	if !w.dead {
+		_ = w.nc.SetWriteDeadline(time.Time{})
+	}
+	w.rest()
+	w.write(t)
+}
+
+// writeWait leaves mu while it waits for the socket to take p.
+func (w *wire) writeWait(p []byte) (int, error) {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	return w.nc.Write(p)
 }

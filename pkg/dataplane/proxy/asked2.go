@@ -48,7 +48,8 @@ func (x *exchange) serveBridged() {
 	defer func() {
 		v := recover()
 		if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
-			panic(v)
+			// It was in the ending of the request.
+			x.defect(x.conn.remote, v)
 		}
 	}()
 	defer x.end()

@@ -46,13 +46,23 @@ type sending struct {
 	// left is how many of the two are still at it.
 	left atomic.Int32
 	// over: the time for the attempt was.
-	over   atomic.Bool
+	over atomic.Bool
+	// defect is what the upload met with; nil for none.
+	defect atomic.Pointer[upstream.Error]
 	unhook []func() bool
 }
 
 func (s *sending) done() {
 	if s.left.Add(-1) == 0 {
 		s.End()
+	}
+}
+
+// survive is deferred by the upload: a panic in it is the end of the call.
+func (s *sending) survive(h *HTTP) {
+	if v := recover(); v != nil {
+		s.defect.Store(h.defect("", v))
+		s.Break()
 	}
 }
 
@@ -112,6 +122,7 @@ func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Du
 // upload sends the body until it ends, or another attempt has it.
 func (b *bridge) upload(s *sending, src io.Reader) {
 	defer s.done()
+	defer s.survive(b.http)
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	for {
@@ -135,8 +146,10 @@ func (b *bridge) upload(s *sending, src io.Reader) {
 
 // failure is the error of an attempt that failed with e.
 func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Duration) *upstream.Error {
-	broken := b.body.failure()
+	broken, defect := b.body.failure(), b.sent.defect.Load()
 	switch {
+	case defect != nil:
+		return defect
 	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
 		// The client's connection may look ended for that.
 		return bodyError(broken, e)

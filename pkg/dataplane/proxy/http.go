@@ -365,16 +365,17 @@ func (x *exchange) failed(e *upstream.Error) {
 func (x *exchange) end() {
 	v := recover()
 	if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
-		x.failed(x.defect(v))
+		x.failed(x.defect(x.conn.remote, v))
 		x.status = upstream.Internal.Status()
 		if x.tries.lease != nil {
 			x.tries.lease.Abandon()
 		}
 		v = http.ErrAbortHandler
 	}
+	// Whatever comes of the rest.
+	defer x.Tracker.end()
 	x.via.close()
 	x.finish(x.via)
-	x.Tracker.end()
 	if v != nil {
 		// Whoever serves the connection ends it, or the stream.
 		panic(v)
@@ -382,8 +383,8 @@ func (x *exchange) end() {
 }
 
 // defect tells of a panic, and gives its error.
-func (x *exchange) defect(v any) *upstream.Error {
-	x.panicked(x.conn.remote, v, debug.Stack())
+func (c Config) defect(client string, v any) *upstream.Error {
+	c.panicked(client, v, debug.Stack())
 	return &upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)}
 }
 

@@ -41,7 +41,8 @@ func (h *HTTP) takeHTTP2(a arrival, told bool) {
 		// How many fields there may be is judged where a client hears why.
 		MaxHeaderFields: 1 << 20,
 		MaxRequestBytes: h.MaxRequestBytes, IdleTimeout: idleTime, BodyTimeout: bodyIdle, StallTimeout: writeIdle,
-		Abused: h.Metrics.abused,
+		Abused:   h.Metrics.abused,
+		Panicked: func(v any, stack []byte) { h.panicked(c.remote, v, stack) },
 	})
 	if !h.Tracker.enter(&c.life) {
 		_ = a.Close()

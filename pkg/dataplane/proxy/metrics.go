@@ -73,6 +73,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 // Ejected counts an ejection.
 func (m *Metrics) Ejected(r upstream.Reason) { m.ejections.WithLabelValues(string(r)).Inc() }
 
+// Panicked counts a defect of ours that ended a connection or a stream.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
 // abused counts a connection that was closed for a client's abuse.
 func (m *Metrics) abused(a http2.Abuse) { m.abuses.WithLabelValues(a.String()).Inc() }
 

@@ -1,14 +1,17 @@
 package proxy_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -62,4 +65,32 @@ func TestPanic(t *testing.T) {
 			}
 		})
 	}
+}
+
+// brittleUpstream panics when it is to dial.
+type brittleUpstream struct{ upstream.Upstream }
+
+func (brittleUpstream) Dial(context.Context) (*upstream.Raw, error) {
+	panic("a defect put in by the test")
+}
+
+// TestPanicOnTheWayToAnEndpoint: a panic in a goroutine of an endpoint's is the failure of the requests that wait for it.
+func TestPanicOnTheWayToAnEndpoint(t *testing.T) {
+	both(t, func(t *testing.T, grpc bool) {
+		r := newRig(t, func(c *endpoints.Config) {
+			c.NewUpstream = func(u upstream.Config) upstream.Upstream { return brittleUpstream{upstream.New(u)} }
+		})
+		r.put2(true, nil, newBackend(t, "a", nil).addr)
+		got := r.ask(t.Context(), grpc, echo)
+		if grpc != got.brokenOff || !grpc && !strings.Contains(got.proxyStatus, "reason="+string(upstream.Internal)) {
+			t.Errorf("%+v", got)
+		}
+		eventually(t, "it is counted", func() bool { return r.requests(upstream.Internal) == 1 })
+		if n := r.total("freshmesh_panics_total"); n != 1 {
+			t.Errorf("%v panics counted", n)
+		}
+		if n := r.set.Status()[0].Endpoints[0].InFlight; n != 0 {
+			t.Errorf("%d in flight", n)
+		}
+	})
 }

@@ -125,7 +125,7 @@ func newRig(t testing.TB, change ...func(*endpoints.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ec := endpoints.Config{Reporter: r.disc, Ejected: metrics.Ejected, FailFast: 500 * time.Millisecond, Drain: 2 * time.Second}
+	ec := endpoints.Config{Reporter: r.disc, Ejected: metrics.Ejected, Panicked: metrics.Panicked, FailFast: 500 * time.Millisecond, Drain: 2 * time.Second}
 	for _, f := range change {
 		f(&ec)
 	}

@@ -39,6 +39,6 @@ func (h *HTTP) take(a arrival) { h.takeHTTP1(a) }
 
 // panicked tells of a defect of ours, which costs one connection or stream.
 func (c Config) panicked(client string, v any, stack []byte) {
-	c.Metrics.panics.Inc()
+	c.Metrics.Panicked()
 	c.Logger.Error("a defect of the proxy ended a request", "client", client, "panic", v, "stack", string(stack))
 }

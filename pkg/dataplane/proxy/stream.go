@@ -88,14 +88,14 @@ func refusing(err error) http2.Decision { return http2.Decision{Error: upstream.
 // guard makes a defect of ours the end of the request.
 func (s *stream) guard(d *http2.Decision) {
 	if v := recover(); v != nil {
-		*d = http2.Decision{Error: s.defect(v)}
+		*d = http2.Decision{Error: s.defect(s.conn.remote, v)}
 	}
 }
 
 // guardLease is guard where a lease may be half used.
 func (s *stream) guardLease(e **upstream.Error) {
 	if v := recover(); v != nil {
-		*e = s.defect(v)
+		*e = s.defect(s.conn.remote, v)
 	}
 }
 

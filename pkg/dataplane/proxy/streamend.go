@@ -73,6 +73,9 @@ func (s *stream) Ended(o http2.Outcome) {
 
 // over puts a request that has ended on the books.
 func (s *stream) over(o http2.Outcome) {
+	// Whatever comes of the rest.
+	defer s.Tracker.end()
+	defer s.tries.giveBack()
 	if o.Err != nil && s.lease != nil {
 		o.Err = ourDoing(upstream.None, s.lease, o.Err)
 	}
@@ -89,9 +92,7 @@ func (s *stream) over(o http2.Outcome) {
 			s.status = o.Err.Reason.Status()
 		}
 	}
-	s.tries.giveBack()
 	s.finish(s)
-	s.Tracker.end()
 }
 
 // release ends the lease of the last attempt. Its error is a defect of ours, after which the lease has ended too.
@@ -141,6 +142,7 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 	s.away, s.stop = true, stop
 	s.of.waits.Go(func() {
 		defer stop()
+		defer s.survive()
 		decide := s.guarded(ctx, f)
 		alive := s.ticket.Resume(func(wanted bool) (d http2.Decision) {
 			defer s.guard(&d)
@@ -161,6 +163,13 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 	return http2.Decision{Later: true}
 }
 
+// survive is deferred by who waits, for what comes when the request has ended.
+func (s *stream) survive() {
+	if v := recover(); v != nil {
+		s.defect(s.conn.remote, v)
+	}
+}
+
 func (s *stream) untilDeadline() (context.Context, context.CancelFunc) {
 	if s.deadline.IsZero() {
 		return context.WithCancel(s.conn.ctx)
@@ -172,7 +181,7 @@ func (s *stream) untilDeadline() (context.Context, context.CancelFunc) {
 func (s *stream) guarded(ctx context.Context, f func(ctx context.Context) func() http2.Decision) (decide func() http2.Decision) {
 	defer func() {
 		if v := recover(); v != nil {
-			e := s.defect(v)
+			e := s.defect(s.conn.remote, v)
 			decide = func() http2.Decision { return http2.Decision{Error: e} }
 		}
 	}()

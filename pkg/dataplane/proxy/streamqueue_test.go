@@ -218,27 +218,31 @@ func TestQueueOfRemovedEndpoint(t *testing.T) {
 
 // TestQueueGetsAConnection: who waits gets a connection when there may be one: by a higher limit, or since one to another endpoint has closed.
 func TestQueueGetsAConnection(t *testing.T) {
-	for name, free := range map[string]func(r *rig, other *narrow, all []string){
-		"a higher limit": func(r *rig, _ *narrow, all []string) {
-			r.put2(true, func(c *discovery.Cluster) { c.Breakers[0].Connections = 3 }, all...)
-		},
-		"another's end": func(_ *rig, other *narrow, _ []string) { other.kill() },
+	limit := func(n uint32) func(*discovery.Cluster) {
+		return func(c *discovery.Cluster) { c.Breakers[0].Connections = n }
+	}
+	for name, free := range map[string]func(r *rig, one, other *narrow){
+		"a higher limit": func(r *rig, one, _ *narrow) { r.put2(true, limit(3), one.addr) },
+		"another's end":  func(_ *rig, _, other *narrow) { close(other.let) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, grpc bool) {
 				r := newRig(t)
 				one, other := newNarrow(t, "one"), newNarrow(t, "other")
-				all := []string{one.addr, other.addr}
-				r.put2(true, func(c *discovery.Cluster) { c.Breakers[0].Connections = 2 }, all...)
 				var a asked
-				r.askAll(&a, t.Context(), 2, grpc)
-				eventually(t, "both are full", func() bool { return one.active.Load() == 1 && other.active.Load() == 1 })
+				for _, n := range []*narrow{other, one} {
+					r.put2(true, limit(2), n.addr)
+					r.askAll(&a, t.Context(), 1, grpc)
+					eventually(t, n.name+" is full", func() bool { return n.active.Load() == 1 })
+				}
 				r.askAll(&a, t.Context(), 8, grpc)
 				r.waiting(8)
-				free(r, other, all)
-				eventually(t, "another connection", func() bool { return one.active.Load() > 1 || other.active.Load() > 1 })
+				free(r, one, other)
+				eventually(t, "another connection", func() bool { return one.active.Load() > 1 })
 				close(one.let)
-				close(other.let)
+				if name != "another's end" {
+					close(other.let)
+				}
 				a.Wait()
 			})
 		})
