@@ -57,7 +57,7 @@ func runProxy(ctx context.Context, c config.Dataplane, log hclog.Logger) error {
 		FailFast: c.FailFast, FailFastInbound: c.FailFastInbound,
 		DiscoveryMaxAge: c.DiscoveryMaxAge, SilenceTimeout: c.ProbeInterval + silence,
 		MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
-		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog,
+		MaxActiveRequests: c.MaxActiveRequests, MaxRequestBytes: int64(c.MaxRequestBytes), AccessLog: c.AccessLog, Pprof: c.Pprof,
 		Logger: log, Registry: registry,
 	})
 	if err != nil {

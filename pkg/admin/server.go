@@ -5,11 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/profiling"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/drain"
 	"github.com/freshmesh/freshmesh/pkg/history"
@@ -144,7 +144,7 @@ func New(cfg Config) *Server {
 	mux.Handle("/metrics", s.plain(get, metrics.ServeHTTP))
 	mux.Handle("/{$}", s.plain(get, s.page))
 	if cfg.Pprof {
-		handlePprof(mux)
+		profiling.Handle(mux)
 	}
 	mux.Handle("/", s.plain(nil, func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, "no such path: "+r.URL.Path)
@@ -155,15 +155,6 @@ func New(cfg Config) *Server {
 	}))
 	s.handler = foreign.Handler(mux)
 	return s
-}
-
-// handlePprof adds the profiles. They take as long as they are asked to, so they have no deadline.
-func handlePprof(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 // Handler is everything that the package doc lists.

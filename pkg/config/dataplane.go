@@ -116,7 +116,9 @@ type Dataplane struct {
 	MaxActiveRequests, MaxRequestBytes int
 	// AccessLog is a file, "-" for standard output, or "" for none.
 	AccessLog string
-	Log       Log
+	// Pprof serves /debug/pprof on the admin address.
+	Pprof bool
+	Log   Log
 }
 
 // DefaultDataplane is the configuration before any origin has spoken; it has no node id.
@@ -189,6 +191,7 @@ func dataplaneTable(c *Dataplane) *table {
 	limit(t, &c.MaxActiveRequests, "max-active-requests", "shed requests at once while so many are in flight; 0 is no limit")
 	limit(t, &c.MaxRequestBytes, "max-request-bytes", "refuse longer request bodies, streams included; 0 is no limit")
 	text(t, &c.AccessLog, "access-log", "file", "write a JSON line for each request to this file, - for standard output; empty is off", anyText)
+	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
 	logFields(t, &c.Log)
 	t.judge = func() []error { return c.complete() }
 	return t

@@ -75,6 +75,8 @@ type Config struct {
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 	// AccessLog is a file that gets a JSON line for each request, "-" for standard output; "" for none.
 	AccessLog string
+	// Pprof serves Go's profiles on the admin address.
+	Pprof bool
 	// DisableRefresh switches the way back to the control plane off: for tests that must fail without it.
 	DisableRefresh bool
 

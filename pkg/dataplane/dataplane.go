@@ -194,7 +194,7 @@ func (p *Proxy) listenAdmin() error {
 	cfg := admin.Config{
 		NodeID: string(p.cfg.NodeID), Version: p.cfg.Version, StartedAt: time.Now(), Discovery: p.discovery, Endpoints: p.set,
 		Listeners: p.listeners, Gatherer: p.cfg.Registry, Logger: p.log, State: p.State, Drain: p.Drain,
-		FailHealth: p.unhealthy.Store, Quit: p.Quit,
+		FailHealth: p.unhealthy.Store, Quit: p.Quit, Pprof: p.cfg.Pprof,
 		Barrier: barrier.New(barrier.Config{
 			Servers: p.cfg.XDSAddresses, Namespace: p.cfg.Namespace, Pod: p.cfg.Pod, NodeID: string(p.cfg.NodeID),
 		}),

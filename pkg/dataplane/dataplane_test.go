@@ -155,7 +155,7 @@ func TestAdmin(t *testing.T) {
 	control, addr := newControl(t)
 	a, _ := backend(t, "a")
 	control.set(echo, a)
-	r := start(t, addr)
+	r := start(t, addr, func(c *dataplane.Config) { c.Pprof = true })
 	r.get(echo)
 	r.counts("freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n")
 	for path, want := range map[string]string{
@@ -170,6 +170,7 @@ func TestAdmin(t *testing.T) {
 		"/freshness":            `"confirmedAt"`,
 		"/stats":                "freshmesh_requests_total{cluster=\"" + echo + "\",code_class=\"2xx\",reason=\"none\"}: 1\n",
 		"/stats/prometheus":     "freshmesh_drain_state 0",
+		"/debug/pprof/":         "goroutine",
 	} {
 		status, body := r.admin(http.MethodGet, path)
 		if status != 200 || !strings.Contains(body, want) {

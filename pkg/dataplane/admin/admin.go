@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/freshmesh/freshmesh/internal/profiling"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/barrier"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -58,6 +59,8 @@ type Config struct {
 	FailHealth func(fail bool)
 	// Quit ends the process as SIGTERM does.
 	Quit func()
+	// Pprof serves /debug/pprof/.
+	Pprof bool
 	// Barrier asks whether our pod is drained.
 	Barrier *barrier.Asker
 }
@@ -93,6 +96,9 @@ func Handler(c Config) http.Handler {
 	routes := c.routes()
 	for _, r := range routes {
 		mux.HandleFunc(r.method+" "+r.path, r.serve)
+	}
+	if c.Pprof {
+		profiling.Handle(mux)
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		for _, r := range routes {

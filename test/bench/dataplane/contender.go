@@ -22,6 +22,8 @@ type proxy struct {
 	// pid is that of the process that relays.
 	pid     int
 	version string
+	// profile writes a profile of the next seconds of the process; nil where the proxy does not profile while it is asked.
+	profile func(ctx context.Context, seconds int, file string) error
 	stop    func()
 }
 

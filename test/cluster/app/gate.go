@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -26,23 +27,30 @@ func openGate(ctx context.Context, group *errgroup.Group, listen, to string) err
 			} else if err != nil {
 				return err
 			}
-			go pass(ctx, from, to)
+			group.Go(func() error {
+				pass(ctx, from, to)
+				return nil
+			})
 		}
 	})
 	return nil
 }
 
-// pass relays one connection to its end.
+// pass relays one connection to its end, or that of ctx.
 func pass(ctx context.Context, from net.Conn, address string) {
 	defer func() { _ = from.Close() }()
 	to, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return // as if nobody listened
 	}
-	defer func() { _ = to.Close() }()
-	go func() {
+	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
+	defer stop()
+	var up sync.WaitGroup
+	up.Go(func() {
 		_, _ = io.Copy(to, from) // either end may go away
 		_ = to.(*net.TCPConn).CloseWrite()
-	}()
+	})
 	_, _ = io.Copy(from, to)
+	_, _ = from.Close(), to.Close()
+	up.Wait()
 }
