@@ -155,8 +155,11 @@ func (p *Pool) Connections() int {
 	return len(p.conns) + len(p.leaving)
 }
 
-// CloseIdle closes the connections that carry nothing now.
+// CloseIdle closes the connections that carry nothing now, unless somebody waits who is about to use them.
 func (p *Pool) CloseIdle() {
+	if p.wanted() {
+		return
+	}
 	for _, c := range p.taken() {
 		c.quitIfIdle()
 	}

@@ -106,14 +106,25 @@ func (p *Pool) missed(e *upstream.Error) {
 		t.Add(p)
 	default:
 		out = p.pick(func(w waiter) bool { return !w.stays })
-		// One that is about to go takes no more either, but that is not for its streams.
-		if p.shut && slices.ContainsFunc(p.conns, (*Client).full) {
+		// One that winds up takes no more either, but that is not for its streams. One that carries nothing was idle,
+		// and gives its place back at once.
+		if p.shut && (len(p.conns) > 0 || p.emptying()) {
 			e = p.full()
 		}
 	}
 	p.mu.Unlock()
 	failEach(&t, out, e)
 	t.End()
+}
+
+// emptying tells whether a connection that is leaving carries nothing any more. It needs mu.
+func (p *Pool) emptying() bool {
+	for c := range p.leaving {
+		if c.empty() {
+			return true
+		}
+	}
+	return false
 }
 
 func everybody(waiter) bool { return true }
