@@ -22,8 +22,8 @@ type Server struct {
 	handler Handler
 	doomed  doomed
 
-	// closed remembers how the latest streams ended; owned by the reader and mu, as link's.
-	closed [256]ending
+	// closed remembers how the latest streams ended, up to remembered; owned by the reader and mu, as link's.
+	closed []ending
 
 	// guarded by mu
 	streams map[uint32]*Stream
