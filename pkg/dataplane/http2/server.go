@@ -110,6 +110,9 @@ func (v *Server) Active() int {
 	return len(v.streams)
 }
 
+// Cut ends the connection at once with all that is on it, before Run too; Run gives the cause.
+func (v *Server) Cut(cause error) { v.cut(cause) }
+
 // settle is for how long streams of a client that was told to go are still taken: those that it sent before it knew.
 const settle = time.Second
 

@@ -153,7 +153,11 @@ type memo struct {
 
 // prepare makes x ready for a request; it keeps memory of one before.
 func (x *exchange) prepare(h *HTTP, via carrier, c *life) {
-	*x = exchange{HTTP: h, via: via, conn: c, began: time.Now(), label: unknownCluster, memo: x.memo, tries: attempts{tried: x.tries.tried[:0], sent: x.tries.sent[:0]}}
+	memo, tried, sent := x.memo, x.tries.tried[:0], x.tries.sent[:0]
+	// Made in place: a whole one on the stack would be most of what the goroutine of a connection needs.
+	*x = exchange{}
+	x.HTTP, x.via, x.conn, x.began, x.label, x.memo = h, via, c, time.Now(), unknownCluster, memo
+	x.tries.tried, x.tries.sent = tried, sent
 }
 
 // run serves the request, and waits where it must.
