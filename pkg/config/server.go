@@ -128,7 +128,7 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	count(t, &c.MaxNodeBytes, "max-node-bytes", "size allowed for the metadata of a node")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
 	count(t, &c.HistoryLimit, "history-limit", "lines that explain remembers of published changes: one for each, and one for each endpoint that it changed")
-	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", fileInDirectory)
+	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", writableFile)
 	count(t, &c.AuditLogMaxBytes, "audit-log-max-bytes", "size at which the audit log goes on in a new file")
 	count(t, &c.AuditLogMaxFiles, "audit-log-max-files", "files of the audit log that are kept, the newest included")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
