@@ -135,7 +135,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"pkg/dataplane", module + "pkg/snapshot", dataplane},
 		{"pkg/dataplane/upstream", module + "pkg/dataplane/endpoints", onlyMesh},
 		{"pkg/dataplane/endpoints", module + "pkg/dataplane/http1/relay", ok},
-		{"pkg/dataplane/http1/relay", module + "pkg/dataplane/endpoints", "of ours it may import only pkg/dataplane/message, pkg/dataplane/http1, pkg/dataplane/upstream"},
+		{"pkg/dataplane/http1/relay", module + "pkg/dataplane/endpoints", "of ours it may import only pkg/dataplane/message, pkg/dataplane/http1, pkg/dataplane/upstream, pkg/dataplane/linger"},
 		{"pkg/xds/ads", "google.golang.org/grpc/codes", pure},
 		{"pkg/dataplane", module + "pkg/dataplane/proxy", ok},
 		{"pkg/dataplane/discovery", module + "pkg/dataplane/endpoints", onlyMesh},

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/linger"
 )
 
 // tickEvery is how often a connection is looked at: for what is bounded to be found within half as much again.
@@ -105,8 +108,8 @@ func (l *link) farewell(t *Turn, err error) {
 }
 
 const (
-	// lingerTime and lingerBytes bound how much of what still comes is thrown away, so that the peer gets the
-	// GOAWAY: closing with unread data would take it back.
+	// lingerBytes bounds how much of what still comes is thrown away, so that the peer gets the last that was
+	// written, and lingerTime for how long where that is why the connection ends: closing with unread data would take it back.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 1 << 20
 )
@@ -128,11 +131,11 @@ func (l *link) finish(t *Turn, err error) error {
 	switch {
 	case wrong:
 		l.drain(t, lingerTime)
-		l.linger()
+		l.linger(false)
 	case errors.Is(err, errClosed):
 		// The end of the last answer may be among it.
 		l.drain(t, -1)
-		l.linger()
+		l.linger(true)
 	}
 	l.mu.Lock()
 	if l.stuck {
@@ -153,7 +156,8 @@ func (l *link) finish(t *Turn, err error) error {
 	return err
 }
 
-func (l *link) linger() {
+// linger reads on after the last write. orderly: the peer did nothing wrong, and gets as long as it goes on reading.
+func (l *link) linger(orderly bool) {
 	hc, ok := l.nc.(interface{ CloseWrite() error })
 	if !ok {
 		return
@@ -164,8 +168,36 @@ func (l *link) linger() {
 	if hopeless || hc.CloseWrite() != nil {
 		return
 	}
-	_ = l.nc.SetReadDeadline(time.Now().Add(lingerTime))
-	_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
+	if !orderly {
+		if l.readFor(lingerTime) {
+			_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
+		}
+		return
+	}
+	buf := readBuffers.Get().(*[readSize]byte)
+	defer readBuffers.Put(buf)
+	w := linger.Watch{Conn: l.nc, Speaks: true}
+	for n, left := 0, lingerBytes; left > 0; left -= n {
+		d, more := w.Next(n)
+		if !more || !l.readFor(d) {
+			return
+		}
+		var err error
+		if n, err = l.nc.Read(buf[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+}
+
+// readFor lets a read take so long; false where the connection was killed.
+func (l *link) readFor(d time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return false
+	}
+	_ = l.nc.SetReadDeadline(time.Now().Add(d))
+	return true
 }
 
 // cut closes the connection now, with err for what is on it.

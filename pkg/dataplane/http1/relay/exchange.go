@@ -104,11 +104,14 @@ func (x *Exchange) end() bool {
 			x.reset()
 		}
 		return false
-	case !whole:
+	case x.c.cutBy.Load() != nil:
+		return false
+	case !whole || x.last:
+		// The client may send, and have sent, more: the rest of the body, or requests that follow it.
 		x.c.linger()
 		return false
 	}
-	return !x.last && x.c.cutBy.Load() == nil
+	return true
 }
 
 func (x *Exchange) reset() {

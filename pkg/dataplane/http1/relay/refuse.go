@@ -3,8 +3,10 @@ package relay
 import (
 	"errors"
 	"net/http"
+	"os"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/linger"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -51,12 +53,19 @@ func (c *Client) linger() {
 		return
 	}
 	c.in.take()
-	by := in(settle)
-	for left := 16 << 20; left > 0; {
-		n, err := c.sock.read((*c.in.mem)[headroom:], by)
-		if err != nil && !errors.Is(err, errWoken) || c.cutBy.Load() != nil {
+	w := linger.Watch{Conn: c.sock.Conn}
+	for n, left := 0, lingerBytes; left > 0; left -= n {
+		d, more := w.Next(n)
+		if !more {
 			return
 		}
-		left -= n
+		var err error
+		n, err = c.sock.read((*c.in.mem)[headroom:], in(d))
+		if err != nil && !errors.Is(err, errWoken) && !errors.Is(err, os.ErrDeadlineExceeded) || c.cutBy.Load() != nil {
+			return
+		}
 	}
 }
+
+// lingerBytes bounds how much of what still comes is thrown away.
+const lingerBytes = 16 << 20
