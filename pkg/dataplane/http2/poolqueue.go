@@ -69,11 +69,14 @@ func (p *Pool) dialFor(n int) {
 // full is the error of a request for which there is no place. It needs mu.
 func (p *Pool) full() *upstream.Error {
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
-	if slices.ContainsFunc(p.conns, (*Client).barred) {
+	switch {
+	case slices.ContainsFunc(p.conns, (*Client).barred):
 		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %d requests wait for a place", p.staying)
-		return e
+	case len(p.conns) == 0 && len(p.leaving) > 0:
+		e.Err = fmt.Errorf("the endpoint takes no more streams on its connections, which wind up, and %d requests wait for a place", p.staying)
+	default:
+		e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), p.staying)
 	}
-	e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), p.staying)
 	return e
 }
 

@@ -49,7 +49,7 @@ func (x *exchange) serveBridged() {
 		v := recover()
 		if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
 			// It was in the ending of the request.
-			x.defect(x.conn.remote, v)
+			_ = x.defect(x.conn.remote, v)
 		}
 	}()
 	defer x.end()

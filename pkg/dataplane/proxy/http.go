@@ -391,7 +391,7 @@ func (x *exchange) end() {
 }
 
 // defect tells of a panic, and gives its error.
-func (c Config) defect(client string, v any) *upstream.Error {
+func (c *Config) defect(client string, v any) *upstream.Error {
 	c.panicked(client, v, debug.Stack())
 	return &upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)}
 }

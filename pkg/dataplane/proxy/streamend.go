@@ -163,7 +163,7 @@ func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.D
 // survive is deferred by who waits, for what comes when the request has ended.
 func (s *stream) survive() {
 	if v := recover(); v != nil {
-		s.defect(s.conn.remote, v)
+		_ = s.defect(s.conn.remote, v)
 	}
 }
 
