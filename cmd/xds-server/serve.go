@@ -52,6 +52,7 @@ func runServer(ctx context.Context, c config.Server, log hclog.Logger) error {
 		Policy:     ack.Policy{ProbeInterval: c.ProbeInterval, AckTimeout: c.AckTimeout},
 		MaxStreams: c.MaxStreams, MaxNames: c.MaxSubscriptions, MaxRequestBytes: c.MaxRequestBytes,
 		MaxNodeStreams: c.MaxNodeStreams, MaxNodeBytes: c.MaxNodeBytes,
+		DrainSettle:  c.DrainSettle,
 		HistoryLimit: c.HistoryLimit, AuditLog: auditLogOf(c, log, registry),
 		Build: version.String(), Pprof: c.Pprof, Channelz: c.Channelz, Logger: log, Registry: registry,
 	}).Run(ctx, xdsListener, adminListener)

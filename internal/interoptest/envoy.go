@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,12 @@ type Envoy struct {
 // StartEnvoy starts one as a node of the default namespace, on ports of its own, until the test ends.
 func StartEnvoy(t testing.TB, o bootstrap.Options) *Envoy {
 	t.Helper()
+	return StartEnvoyWorkers(t, o, 1)
+}
+
+// StartEnvoyWorkers is StartEnvoy with a number of worker threads.
+func StartEnvoyWorkers(t testing.TB, o bootstrap.Options, workers int) *Envoy {
+	t.Helper()
 	binary := EnvoyBinary(t)
 	e := &Envoy{Outbound: testaddr.Free(t, "127.0.0.1")}
 	o.Namespace, o.AdminAddress, o.OutboundAddress = "default", "127.0.0.1:0", e.Outbound
@@ -36,7 +43,7 @@ func StartEnvoy(t testing.TB, o bootstrap.Options) *Envoy {
 	file := WriteFile(t, "envoy.yaml", text)
 	adminFile := filepath.Join(filepath.Dir(file), "admin")
 	e.Process = Start(t, exec.Command(binary, "--config-path", file, "--admin-address-path", adminFile,
-		"--concurrency", "1", "--disable-hot-restart", "--log-level", "info"))
+		"--concurrency", strconv.Itoa(workers), "--disable-hot-restart", "--log-level", "info"))
 	meshtest.Until(t, StartTime, "Envoy's admin up", func() bool {
 		content, err := os.ReadFile(adminFile)
 		e.Admin = string(content)

@@ -140,20 +140,26 @@ func ClientFile(t testing.TB, path ...string) string {
 	return filepath.Join(append([]string{Root(t), clientsDir}, path...)...)
 }
 
-// Root gives the root of this module: the directory of its go.mod.
+// Root gives the root of the repository: the directory above the test that has
+// clients/ in it, since a nested module has a go.mod of its own.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !isFile(filepath.Join(dir, "go.mod")) {
+	for !isFile(filepath.Join(dir, "go.mod")) || !isDir(filepath.Join(dir, clientsDir)) {
 		if dir == filepath.Dir(dir) {
-			t.Fatal("the test does not run below a go.mod")
+			t.Fatal("the test does not run inside the repository")
 		}
 		dir = filepath.Dir(dir)
 	}
 	return dir
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func isFile(path string) bool {

@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -118,7 +119,16 @@ const requestTimeout = 10 * time.Second
 
 // Get sends one GET / for an authority and gives the status and the body.
 func (c *Client) Get(authority string) (int, string, error) {
-	response, err := c.do(authority)
+	return c.ask(http.MethodGet, authority, "")
+}
+
+// Post is Get with POST and a body.
+func (c *Client) Post(authority, body string) (int, string, error) {
+	return c.ask(http.MethodPost, authority, fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body))
+}
+
+func (c *Client) ask(method, authority, rest string) (int, string, error) {
+	response, err := c.do(method, authority, cmp.Or(rest, "\r\n"))
 	if err != nil {
 		c.Close()
 		return 0, "", err
@@ -136,7 +146,7 @@ func (c *Client) Get(authority string) (int, string, error) {
 	return response.StatusCode, string(body), nil
 }
 
-func (c *Client) do(authority string) (*http.Response, error) {
+func (c *Client) do(method, authority, rest string) (*http.Response, error) {
 	if c.conn == nil {
 		conn, err := net.DialTimeout("tcp", c.Address, requestTimeout)
 		if err != nil {
@@ -147,7 +157,7 @@ func (c *Client) do(authority string) (*http.Response, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(c.conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", authority); err != nil {
+	if _, err := fmt.Fprintf(c.conn, "%s / HTTP/1.1\r\nHost: %s\r\n%s", method, authority, rest); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
 	response, err := http.ReadResponse(c.reader, nil)

@@ -18,11 +18,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// The exit codes. A command with codes of its own says so in its help.
+// The exit codes. A command with codes of its own says so in its help; a wrong command line is 2 in all.
 const (
-	OK     = 0
+	OK = 0
+	// Failed: it began to work and could not go on; or the answer is no, as of --check-config.
 	Failed = 1
-	Usage  = 2
+	// Usage: the command line or the configuration is wrong, and nothing was begun.
+	Usage = 2
 )
 
 // Process is the surroundings of a program.
@@ -51,7 +53,10 @@ func (p Process) Complain(err error) {
 func (p Process) Configured(result config.Result, err error) (code int, run bool) {
 	if err != nil {
 		p.Complain(err)
-		return Failed, false
+		if result.Action == config.Check {
+			return Failed, false
+		}
+		return Usage, false
 	}
 	switch result.Action {
 	case config.Print:

@@ -130,7 +130,7 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 	var stderr bytes.Buffer
 	p := Process{Name: "mesh", Stderr: &stderr}
 	code, run := p.Configured(config.Result{}, errors.Join(errors.New("a"), errors.New("b")))
-	if code != Failed || run || stderr.String() != "mesh: a\nmesh: b\n" {
+	if code != Usage || run || stderr.String() != "mesh: a\nmesh: b\n" {
 		t.Errorf("code %d, run %v, %q", code, run, &stderr)
 	}
 }

@@ -154,10 +154,45 @@ func readError(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// fileInDirectory wants a path whose directory exists; the file need not, but no directory may have its name.
-func fileInDirectory(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+// writableFile takes a file that can be written, or that can be made: it tries,
+// and leaves nothing behind. What is neither file nor directory, a pipe or a
+// device, is taken unseen, since opening one may wait or be heard.
+func writableFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return makeableFile(path)
+	case err != nil:
+		return readError(path, err)
+	case info.IsDir():
 		return fmt.Errorf("%s is a directory, not a file", path)
+	case !info.Mode().IsRegular():
+		return nil
 	}
-	return existingDirectory(filepath.Dir(path))
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return readError(path, err)
+	}
+	return f.Close()
+}
+
+// makeableFile makes a file of another name beside path: what has its own name may be somebody's in the meantime.
+func makeableFile(path string) error {
+	dir := filepath.Dir(path)
+	if err := existingDirectory(dir); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".freshmesh-check-")
+	if err != nil {
+		return fmt.Errorf("no file can be made there: %w", readError(dir, err))
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// fileOrStandardOutput takes - and what writableFile does.
+func fileOrStandardOutput(path string) error {
+	if path == "-" {
+		return nil
+	}
+	return writableFile(path)
 }

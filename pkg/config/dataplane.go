@@ -190,7 +190,7 @@ func dataplaneTable(c *Dataplane) *table {
 	duration(t, &c.MaxConnectionAgeGrace, "max-connection-age-grace", "what is on a connection of that age gets this long to finish")
 	limit(t, &c.MaxActiveRequests, "max-active-requests", "shed requests at once while so many are in flight; 0 is no limit")
 	limit(t, &c.MaxRequestBytes, "max-request-bytes", "refuse longer request bodies, streams included; 0 is no limit")
-	text(t, &c.AccessLog, "access-log", "file", "write a JSON line for each request to this file, - for standard output; empty is off", anyText)
+	path(t, &c.AccessLog, "access-log", "file", "write a JSON line for each request to this file, - for standard output; empty is off", fileOrStandardOutput)
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")
 	logFields(t, &c.Log)
 	t.judge = func() []error { return c.complete() }

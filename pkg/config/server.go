@@ -49,6 +49,8 @@ type Server struct {
 	// SourceCheckInterval is within how long live reads find a watch of the cluster that
 	// stopped delivering, or a cluster that went back to an older state.
 	SourceCheckInterval time.Duration
+	// DrainSettle is how long a drain that is over waits before it is answered.
+	DrainSettle time.Duration
 	// MaxStreams bounds the streams of one connection.
 	MaxStreams int
 	// MaxSubscriptions bounds the names that one stream subscribes to, all types together.
@@ -82,6 +84,7 @@ func DefaultServer() Server {
 		ProbeInterval:       10 * time.Second,
 		AckTimeout:          5 * time.Second,
 		SourceCheckInterval: 30 * time.Second,
+		DrainSettle:         250 * time.Millisecond,
 		MaxStreams:          1000,
 		MaxSubscriptions:    100_000,
 		MaxNodeStreams:      1000,
@@ -122,13 +125,14 @@ func serverTable(c *Server, lookupEnv func(string) (string, bool)) *table {
 	duration(t, &c.ProbeInterval, "probe-interval", "probe a stream that has acknowledged nothing for this long")
 	duration(t, &c.AckTimeout, "ack-timeout", "a node that takes longer to acknowledge is stale, and its stream is reset")
 	duration(t, &c.SourceCheckInterval, "source-check-interval", "find a watch of the cluster that stopped delivering within this time, by live reads")
+	optionalDuration(t, &c.DrainSettle, "drain-settle", "once all nodes have acknowledged that an endpoint is out of use, wait so long for requests on their way to it")
 	count(t, &c.MaxStreams, "max-streams", "streams allowed on one connection")
 	count(t, &c.MaxSubscriptions, "max-subscriptions", "names that one stream may subscribe to, all types together")
 	count(t, &c.MaxNodeStreams, "max-node-streams", "streams that one node id may have open")
 	count(t, &c.MaxNodeBytes, "max-node-bytes", "size allowed for the metadata of a node")
 	count(t, &c.MaxRequestBytes, "max-request-bytes", "size allowed for one xDS request")
 	count(t, &c.HistoryLimit, "history-limit", "lines that explain remembers of published changes: one for each, and one for each endpoint that it changed")
-	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", fileInDirectory)
+	path(t, &c.AuditLog, "audit-log", "file", "write what is published and what happens to each node to this file, as lines of JSON", writableFile)
 	count(t, &c.AuditLogMaxBytes, "audit-log-max-bytes", "size at which the audit log goes on in a new file")
 	count(t, &c.AuditLogMaxFiles, "audit-log-max-files", "files of the audit log that are kept, the newest included")
 	boolean(t, &c.Pprof, "pprof", "serve /debug/pprof on the admin address")

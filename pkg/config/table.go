@@ -21,7 +21,7 @@ const (
 	Print
 	// Version means that the version is to be printed (--version).
 	Version
-	// Check means that the configuration was to be judged, and is good (--check-config).
+	// Check means that the configuration was to be judged (--check-config): it is good unless there is an error.
 	Check
 )
 
@@ -67,7 +67,7 @@ func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Resu
 		}
 	}
 	flags.StringVar(&file, "config", "", "YAML file with any of these settings")
-	flags.BoolVar(&check, "check-config", false, "judge the configuration and exit with 0 (good) or 1")
+	flags.BoolVar(&check, "check-config", false, "judge the configuration and exit with 0 (good) or 1 (the errors say what is wrong)")
 	flags.BoolVar(&printing, "print-config", false, "print the effective configuration as YAML and exit")
 	flags.BoolVar(&version, "version", false, "print the version and exit")
 	help := t.usage + "\n" + flags.FlagUsagesWrapped(110) + "\n" + precedenceHelp
@@ -90,6 +90,9 @@ func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Resu
 		t.judge = nil
 	}
 	if err := t.fill(file, lookupEnv); err != nil {
+		if check {
+			return Result{Action: Check}, err
+		}
 		return Result{}, err
 	}
 	switch {
@@ -104,6 +107,8 @@ func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Resu
 
 const precedenceHelp = `Every setting is also an environment variable (--xds-address: FRESHMESH_XDS_ADDRESS) and a
 key of the YAML file (xds.address). A flag wins over the environment, which wins over the file.
+
+Exit code 0: it did what it was asked to, 1: it failed, 2: the command line or the configuration is wrong.
 `
 
 // fill applies the origins from the weakest to the strongest, then judges the outcome.

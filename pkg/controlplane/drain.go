@@ -37,6 +37,7 @@ type drains struct {
 	// owned by run
 	waiting  []*drainAsk
 	readings *drain.Readings
+	settler  *drain.Settler
 	// last is when the last look ended, between what has to lie between it and the next.
 	last    time.Time
 	between time.Duration
@@ -58,7 +59,8 @@ type drainAsk struct {
 func newDrains(s *Server) *drains {
 	return &drains{
 		server: s, history: drain.NewHistory(time.Now(), 0), places: drain.NewPlaces(), readings: drain.NewReadings(),
-		asks: make(chan *drainAsk), published: make(chan struct{}, 1),
+		settler: drain.NewSettler(s.cfg.DrainSettle),
+		asks:    make(chan *drainAsk), published: make(chan struct{}, 1),
 	}
 }
 
@@ -158,6 +160,9 @@ func (d *drains) round(ctx context.Context) (next time.Time) {
 		if before, ok := kept[i]; l.report.Drained && (!ok || !slices.Equal(l.recall.Uses, before.Uses)) {
 			l.changed(d.last)
 		}
+		if since, until := d.settler.Look(a.target, l.report.Drained, l.recall.Uses, d.last); !until.IsZero() {
+			l.unsettled(since, until)
+		}
 		if l.report.Drained || !l.at.Before(a.deadline) {
 			a.answer <- l.report
 			continue
@@ -185,6 +190,15 @@ func (l *drainLook) changed(now time.Time) {
 	l.facts.Doubts = append(l.facts.Doubts, drain.Wait{Reason: drain.Unanswered, Detail: "where it is used changed while the streams were asked"})
 	l.report, _ = drain.Decide(l.facts)
 	l.next = now
+}
+
+// unsettled says that it is drained only since a moment.
+func (l *drainLook) unsettled(since, until time.Time) {
+	l.facts.Doubts = append(l.facts.Doubts, drain.Wait{
+		Reason: drain.Settling, Since: since, Detail: "all have acknowledged, and what was sent before may be on its way",
+	})
+	l.report, _ = drain.Decide(l.facts)
+	l.next = until
 }
 
 // look asks every stream about all drains that it may decide.

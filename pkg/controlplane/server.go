@@ -43,6 +43,8 @@ type Config struct {
 	HistoryLimit int
 	// AuditLog is run by Run, and takes what is published and what happens to nodes; may be nil.
 	AuditLog *auditlog.Log
+	// DrainSettle is how long a drain that is over waits for what is on its way to the endpoint, before it is answered; 0: not at all.
+	DrainSettle time.Duration
 	// Build is shown in the audit.
 	Build string
 	Pprof bool

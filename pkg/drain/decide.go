@@ -37,6 +37,8 @@ const (
 	NotSynced Reason = "not_synced"
 	// PodUnknown: no object that the server knows names the pod.
 	PodUnknown Reason = "pod_unknown"
+	// Settling: everybody has acknowledged, but lately, and what was sent before may be on its way.
+	Settling Reason = "settling"
 	// Unanswered: a stream, or a whole server, did not answer in time.
 	Unanswered Reason = "unanswered"
 )

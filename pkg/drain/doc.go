@@ -10,6 +10,8 @@
 //	          so that each form is read once
 //	Decide    from those and from what each stream may hold: drained, or who
 //	          and what it waits for
+//	Settler   how long it has been over already: an answer that it is comes a
+//	          little later, for what is on its way
 //
 // History and Places are fed by the one goroutine that translates and
 // publishes; a mutex, held for map operations only, lets others read them.
@@ -23,4 +25,5 @@
 //	a stream may hold what is older than the History    pending, stale, rejected
 //	the server cannot know its nodes yet                starting, not_synced
 //	the pod, or a stream, is not known                  pod_unknown, unanswered
+//	it is in use no more, but only since a moment       settling
 package drain

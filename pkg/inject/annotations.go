@@ -77,10 +77,8 @@ func (c Config) choose(m *metav1.ObjectMeta, at string) (choices, error) {
 		}
 	}
 	annotation(listen, func(value string) error {
-		if out.listen = value; value == "" {
-			return errors.New("want ADDRESS=CLUSTER[,tcp|http], separated by spaces")
-		}
-		return nil
+		out.listen = value
+		return judgeListen(value)
 	})
 	for _, s := range skipped {
 		annotation(s.name, func(value string) error {

@@ -19,6 +19,9 @@ type Result struct {
 	// Notes are for people: which workloads were changed, which were passed over
 	// and why, one line each, in the order of the documents.
 	Notes []string
+	// Warnings name annotations and labels of ours that nobody reads, with their
+	// object and field, one line each.
+	Warnings []string
 }
 
 // Documents adds the proxy to every workload among YAML or JSON documents. A
@@ -30,17 +33,25 @@ func Documents(in []byte, c Config) (Result, error) {
 	var out Result
 	var wrong []error
 	for i, doc := range split(in) {
-		text, notes, err := c.document(doc)
+		text, told, err := c.document(doc)
 		if err != nil {
 			wrong = append(wrong, named(fmt.Sprintf("document %d", i+1), err))
 		}
 		out.Text = append(out.Text, text...)
-		out.Notes = append(out.Notes, notes...)
+		out.Notes = append(out.Notes, told.notes...)
+		out.Warnings = append(out.Warnings, told.warnings...)
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return Result{}, err
 	}
 	return out, nil
+}
+
+// told is what people are told of one document, as in Result.
+type told struct{ notes, warnings []string }
+
+func (t *told) add(more told) {
+	t.notes, t.warnings = append(t.notes, more.notes...), append(t.warnings, more.warnings...)
 }
 
 // split cuts at the lines that begin a document. Each part but the first
@@ -64,38 +75,38 @@ func isSeparator(line []byte) bool {
 
 // document gives one document with the proxies added; byte for byte as it was
 // when there is nothing to add.
-func (c Config) document(doc []byte) (text []byte, notes []string, err error) {
+func (c Config) document(doc []byte) (text []byte, say told, err error) {
 	value, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no YAML: %s", strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: "))
+		return nil, told{}, fmt.Errorf("no YAML: %s", strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: "))
 	}
 	var tree any
 	if err := kjson.Unmarshal(value, &tree); err != nil {
-		return nil, nil, err
+		return nil, told{}, err
 	}
 	object, ok := tree.(map[string]any)
 	if !ok {
-		return doc, nil, nil
+		return doc, told{}, nil
 	}
-	changed, notes, err := c.object(object, 0)
+	changed, say, err := c.object(object, 0)
 	if err != nil || !changed {
-		return doc, notes, err
+		return doc, say, err
 	}
 	text, err = yaml.Marshal(object)
 	if err != nil {
-		return nil, nil, fmt.Errorf("write %s: %w", nameOf(object), err)
+		return nil, told{}, fmt.Errorf("write %s: %w", nameOf(object), err)
 	}
 	if first, _, _ := bytes.Cut(doc, []byte("\n")); isSeparator(first) {
 		text = append([]byte("---\n"), text...)
 	}
-	return text, notes, nil
+	return text, say, nil
 }
 
 // maxListDepth bounds a List within a List.
 const maxListDepth = 4
 
 // object changes one object, or the items of a list.
-func (c Config) object(o map[string]any, depth int) (changed bool, notes []string, err error) {
+func (c Config) object(o map[string]any, depth int) (changed bool, say told, err error) {
 	if items, ok := o["items"].([]any); ok && o["kind"] == "List" && o["apiVersion"] == "v1" && depth < maxListDepth {
 		var wrong []error
 		for i, item := range items {
@@ -103,23 +114,29 @@ func (c Config) object(o map[string]any, depth int) (changed bool, notes []strin
 			if !ok {
 				continue
 			}
-			did, told, err := c.object(inner, depth+1)
+			did, more, err := c.object(inner, depth+1)
 			if err != nil {
 				wrong = append(wrong, named(fmt.Sprintf("items[%d]", i), err))
 			}
-			changed, notes = changed || did, append(notes, told...)
+			changed = changed || did
+			say.add(more)
 		}
-		return changed, notes, errors.Join(wrong...)
+		return changed, say, errors.Join(wrong...)
 	}
 	path, ok := templatePath(o)
 	if !ok {
-		return false, nil, nil
+		return false, told{}, nil
 	}
+	name := nameOf(o)
 	changed, note, err := c.template(o, path)
 	if err != nil {
-		return false, nil, named(nameOf(o), err)
+		return false, told{}, named(name, err)
 	}
-	return changed, []string{nameOf(o) + ": " + note}, nil
+	say.notes = []string{name + ": " + note}
+	for _, w := range unread(o, path) {
+		say.warnings = append(say.warnings, name+": "+w)
+	}
+	return changed, say, nil
 }
 
 // named puts a name before each line of err.

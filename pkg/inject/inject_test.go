@@ -132,7 +132,7 @@ kind: Deployment
 metadata: {name: web, namespace: shop}
 spec:
   template:
-    metadata: {annotations: {freshmesh.dev/drain-timeout: soon, freshmesh.dev/proxy-cpu: a lot}}
+    metadata: {annotations: {freshmesh.dev/drain-timeout: soon, freshmesh.dev/proxy-cpu: a lot, freshmesh.dev/listen: "127.0.0.1:80=web:80,http 127.0.0.1=db"}}
     spec: {containers: [{name: web}]}
 ---
 apiVersion: v1
@@ -162,6 +162,7 @@ items: [{apiVersion: v1, kind: Pod, metadata: {name: inner}}]
 	}
 	want := `document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/drain-timeout]: "soon": want whole seconds from 0s to 600s, such as 25s
 document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/proxy-cpu]: "a lot": want a quantity such as 50m or 64Mi
+document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/listen]: "127.0.0.1=db": want ADDRESS=CLUSTER[,tcp|http][,proxy], separated by spaces
 document 3: Pod a: spec.hostNetwork: cannot unmarshal string into bool
 document 4: Job j-*: spec.template: missing, or no object
 document 5: Pod empty: spec.containers: empty
@@ -172,6 +173,41 @@ document 7: items[0]: Pod inner: spec: missing, or no object`
 	}
 	if len(out.Text) > 0 {
 		t.Error("documents were given all the same")
+	}
+}
+
+// TestUnread: what of ours has no effect is told, with its object and field, and nothing is refused for it.
+func TestUnread(t *testing.T) {
+	out := inject(t, `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {freshmesh.dev/redirect: enabled, other: x}, labels: {freshmesh.dev/inject: disabled}}
+spec:
+  template:
+    metadata: {annotations: {freshmesh.dev/lisen: ":80=web:80", freshmesh.dev/drain-timeout: 7s}, labels: {freshmesh.dev/injct: disabled, freshmesh.dev/inject: enabled}}
+    spec: {containers: [{name: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a, annotations: {freshmesh.dev/inject: disabled, freshmesh.dev/proxy: x}}
+spec: {containers: [{name: a}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a, annotations: {freshmesh.dev/lb-policy: round-robin}}
+`)
+	const there = "no such annotation; there are drain-timeout, inject, listen, proxy-cpu, proxy-image, proxy-log-level, proxy-memory, proxy-memory-limit, redirect, skip-inbound-ports, skip-outbound-ports, skip-uids"
+	want := []string{
+		"Deployment shop/web: metadata.annotations[freshmesh.dev/redirect]: without effect here: those of pods stand in spec.template.metadata",
+		"Deployment shop/web: metadata.labels[freshmesh.dev/inject]: without effect here: those of pods stand in spec.template.metadata",
+		"Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/lisen]: " + there,
+		"Deployment shop/web: spec.template.metadata.labels[freshmesh.dev/injct]: no such label; there is inject",
+		"Pod a: metadata.annotations[freshmesh.dev/proxy]: " + there,
+	}
+	if diff := cmp.Diff(want, out.Warnings); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(out.Notes) != 2 || out.Notes[0] != "Deployment shop/web: injected" {
+		t.Errorf("notes %q", out.Notes)
 	}
 }
 
@@ -247,6 +283,11 @@ func TestMainCommand(t *testing.T) {
 		{[]string{"-f", "-"}, service, 0, service, ""},
 		{[]string{"-f", pod, "--config-map", configMap, "--cpu=2", "-q"}, "", 0, "image: from:map", ""},
 		{[]string{"-f", pod, "--config-map", configMap, "--image=flag:1", "-q"}, "", 0, "image: flag:1", ""},
+		{
+			[]string{"-f", "-", "-q"},
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {freshmesh.dev/x: z}}\nspec: {containers: [{name: a}]}\n", 0,
+			"freshmesh-proxy", "xds-server inject: warning: Pod a: metadata.labels[freshmesh.dev/x]: no such label",
+		},
 		{[]string{"--help"}, "", 0, "Usage: xds-server inject", ""},
 		{nil, "", 2, "", "give -f FILE"},
 		{[]string{"-f", pod, "more"}, "", 2, "", `unexpected argument "more"`},

@@ -42,6 +42,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return complain(exitFailed, fmt.Errorf("%s: %w", o.file, err))
 	}
+	for _, w := range result.Warnings {
+		fmt.Fprintln(stderr, "xds-server inject: warning:", w)
+	}
 	if !o.quiet {
 		for _, note := range result.Notes {
 			fmt.Fprintln(stderr, note)
@@ -72,7 +75,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	}
 	flags.StringVarP(&o.file, "filename", "f", "", "`FILE` with YAML or JSON documents, - for standard input")
 	flags.StringVar(&configMap, "config-map", "", "`FILE` with the ConfigMap \"injection\" of the install, in place of the defaults below; flags win over it")
-	flags.BoolVarP(&o.quiet, "quiet", "q", false, "do not say what was done")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "do not say what was done; warnings are said all the same")
 	values := make([]*string, len(settings))
 	for i, s := range settings {
 		values[i] = flags.String(s.name, s.standard, s.usage)

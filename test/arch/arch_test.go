@@ -143,7 +143,7 @@ func TestForbiddenEdgesAreCaught(t *testing.T) {
 		{"pkg/xds", "github.com/envoyproxy/go-control-plane/pkg/cache/v3", "the servers and caches of go-control-plane are for comparison only"},
 		{"pkg/xds", module + "pkg/refresh", "of ours it may import only pkg/mesh, pkg/snapshot, pkg/ack, pkg/drain"},
 		{"pkg/config", module + "pkg/mesh", nothing},
-		{"pkg/admin", module + "cmd/xds-server", "of ours it may import only pkg/mesh, pkg/ack, pkg/history, pkg/drain, pkg/envoytypes"},
+		{"pkg/admin", module + "cmd/xds-server", "of ours it may import only pkg/mesh, pkg/ack, pkg/history, pkg/drain, pkg/envoytypes, internal/profiling"},
 		{"pkg/refresh", "testing", "test support does not belong into the programs"},
 		{"cmd/dataplane", module + "pkg/dataplane", ok},
 		{"test/model/oracle", module + "pkg/ack", nothing},

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -193,6 +194,14 @@ func (c *client) close() {
 	}
 }
 
+// reuse lets a socket have a port that one of an earlier run still holds in TIME_WAIT.
+func reuse(_, _ string, c syscall.RawConn) (err error) {
+	if failed := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }); failed != nil {
+		return failed
+	}
+	return err
+}
+
 // tunnel sends lines and wants them back, after the answer to head if there is one.
 func (c *client) tunnel(s *sent, address, head string) {
 	var dialer net.Dialer
@@ -200,6 +209,7 @@ func (c *client) tunnel(s *sent, address, head string) {
 		// Its line in the log has the client's address, also when the dial does not give one because the reset was there first.
 		own := &net.TCPAddr{IP: net.IPv4(127, 77, 2, 1), Port: int(10_000 + c.ports.Add(1)%50_000)}
 		dialer.LocalAddr, s.key = own, own.String()
+		dialer.Control = reuse
 	}
 	conn, err := dialer.Dial("tcp", address)
 	if err != nil {

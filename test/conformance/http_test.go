@@ -126,7 +126,10 @@ func curl(t *testing.T, address string) {
 		"as through a proxy": {[]string{"-x", "http://" + address, "-d", "hello", "http://a.example/"}, "hello200"},
 		"http2":              {[]string{"--http2-prior-knowledge", "-d", "hello", url}, "hello200"},
 		"http2, large":       {[]string{"--http2-prior-knowledge", "--data-binary", "@" + big, url}, string(content) + "200"},
-		"upgrade to http2":   {[]string{"--http2", url}, "Hello!200"},
+		// Its offer to upgrade is passed over; %{http_version} shows that.
+		"upgrade to http2":       {[]string{"--http2", "-w", "%{http_code} %{http_version}", url}, "Hello!200 1.1"},
+		"upgrade to http2, post": {[]string{"--http2", "-d", "hello", "-w", "%{http_code} %{http_version}", url}, "hello200 1.1"},
+		"prior knowledge":        {[]string{"--http2-prior-knowledge", "-w", "%{http_code} %{http_version}", url}, "Hello!200 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := run(t, exec.Command(path, append([]string{"-sS", "--max-time", "60", "-w", "%{http_code}"}, c.args...)...))

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
 )
 
 const (
@@ -65,6 +66,7 @@ func (b backend) serveWeb(ctx context.Context, listener net.Listener) error {
 		return handler(ctx, request)
 	}))
 	healthgrpc.RegisterHealthServer(rpc, health.NewServer())
+	reflection.Register(rpc) // so that grpcurl knows what there is to call
 	server := http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		Protocols:         new(http.Protocols),

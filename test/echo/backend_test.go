@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	reflectiongrpc "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
@@ -78,6 +80,9 @@ func TestEveryProtocolNamesTheEndpoint(t *testing.T) {
 	if err != nil || answer.GetStatus() != healthgrpc.HealthCheckResponse_SERVING || header.Get(endpointHeader)[0] != "one "+b.address {
 		t.Errorf("gRPC: %v, %v, header %v", answer, err, header)
 	}
+	if services := listed(t, client); !slices.Contains(services, "grpc.health.v1.Health") {
+		t.Errorf("reflection tells of %q", services)
+	}
 	client.Close()
 
 	cancel()
@@ -85,6 +90,28 @@ func TestEveryProtocolNamesTheEndpoint(t *testing.T) {
 		t.Error(err)
 	}
 	conn.Close()
+}
+
+// listed asks by reflection what there is to call, as grpcurl does.
+func listed(t *testing.T, client *grpc.ClientConn) (names []string) {
+	t.Helper()
+	stream, err := reflectiongrpc.NewServerReflectionClient(client).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectiongrpc.ServerReflectionRequest{
+		MessageRequest: &reflectiongrpc.ServerReflectionRequest_ListServices{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	return names
 }
 
 func TestAddressInUse(t *testing.T) {

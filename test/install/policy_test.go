@@ -239,6 +239,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %q is accepted", name, value)
 		}
 	}
+	for _, value := range []string{
+		" ", "a", "127.0.0.1=db", "127.0.0.1:5432", "127.0.0.1:5432=", "127.0.0.1:65536=db", "1270.0.0.1:1=db", "here:1=db", ":1=db,udp", ":1=db,http,proxy", ":1=db :2",
+		"[::1:1=db", "[::g]:1=db", "[1.2.3.4]:1=db", "[::ffff:1.2.3.4]:1=db", "[::1%eth0]:1=db",
+	} {
+		if got := r.same(t, t, pod(annotated("listen", value))); got != nil {
+			t.Errorf("listen: %q is accepted", value)
+		}
+	}
 	if got := r.same(t, t, pod(func(p *corev1.Pod) { p.Labels = map[string]string{"freshmesh.dev/inject": "false"} })); got != nil {
 		t.Error("a wrong label is accepted")
 	}
@@ -267,7 +275,7 @@ func drawPod(rt *rapid.T) *corev1.Pod {
 	for range rapid.IntRange(0, 2).Draw(rt, "volumes") {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: rapid.SampledFrom([]string{"v", "w", "freshmesh-state"}).Draw(rt, "volume")})
 	}
-	words := []string{"enabled", "disabled", "", "7s", "600s", "601s", "1.5s", "info", "off", "10m", "64Mi", "1e3", "80", "80,443", "0", "65536", "01", "4294967294", "4294967295", "a", "-1", "80, 81"}
+	words := []string{"enabled", "disabled", "", "7s", "600s", "601s", "1.5s", "info", "off", "10m", "64Mi", "1e3", "80", "80,443", "0", "65536", "01", "4294967294", "4294967295", "a", "-1", "80, 81", ":80=a", "[::1]:1=[::2]:80,http 127.0.0.1:65535=b,tcp,proxy", ":1=a,x"}
 	for range rapid.IntRange(0, 4).Draw(rt, "annotations") {
 		name := rapid.SampledFrom([]string{
 			"inject", "redirect", "drain-timeout", "proxy-image", "proxy-cpu", "proxy-memory", "proxy-memory-limit", "proxy-log-level",

@@ -21,8 +21,14 @@ const (
 // thread (start ties each child to it); one goroutine for each process waits for its end.
 type group struct {
 	output  io.Writer
-	running []*exec.Cmd
+	running []process
 	ended   chan ending // its sender never waits: there is room for every process
+}
+
+// process is a program that runs.
+type process struct {
+	program program
+	cmd     *exec.Cmd
 }
 
 // ending is a process that has ended; err as exec.Cmd.Wait has it.
@@ -45,14 +51,24 @@ func (g *group) start(p program) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	g.running = append(g.running, cmd)
+	g.running = append(g.running, process{p, cmd})
 	go func() { g.ended <- ending{p, cmd, cmd.Wait()} }()
 	return nil
 }
 
 // forget takes a process that has ended off the list.
 func (g *group) forget(e ending) {
-	g.running = slices.DeleteFunc(g.running, func(c *exec.Cmd) bool { return c == e.cmd })
+	g.running = slices.DeleteFunc(g.running, func(r process) bool { return r.cmd == e.cmd })
+}
+
+// pid gives the process of a program by its name; 0 where it does not run.
+func (g *group) pid(name string) int {
+	for _, r := range g.running {
+		if r.program.name == name {
+			return r.cmd.Process.Pid
+		}
+	}
+	return 0
 }
 
 // stop ends all processes: first the one that was started last, which uses the
@@ -71,10 +87,10 @@ func (g *group) stop(hurry <-chan struct{}) {
 }
 
 // signal sends to each of the processes and whatever it has started.
-func (g *group) signal(s syscall.Signal, processes ...*exec.Cmd) {
-	for _, c := range processes {
+func (g *group) signal(s syscall.Signal, processes ...process) {
+	for _, r := range processes {
 		// The only error is that it is gone already.
-		_ = syscall.Kill(-c.Process.Pid, s)
+		_ = syscall.Kill(-r.cmd.Process.Pid, s)
 	}
 }
 

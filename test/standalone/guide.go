@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// guide says what to try, with the addresses that are in use.
-func (p *plan) guide(o options) string {
+// guide says what to try, with the addresses that are in use. pid gives the
+// process of a program, so that nobody kills by a name that others have too; 0 for none.
+func (p *plan) guide(o options, pid func(name string) int) string {
 	domain := p.server.ClusterDomain
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -30,9 +31,13 @@ func (p *plan) guide(o options) string {
 	line("    curl http://%s/clusters", p.dataplane.AdminAddress)
 	line("")
 	line("  Then change an address in %s (127.0.0.2 to 127.0.0.3, say)", filepath.Join(p.manifests, "echo.yaml"))
-	line("  and ask again; or kill a backend, and see it ejected in /clusters:")
-	if len(p.backends) > 0 {
-		line("    pkill -f -- '--name %s'", p.backends[0].Name)
+	line("  and ask again.")
+	for _, b := range p.backends {
+		if process := pid(b.Name); process != 0 {
+			line("  Or kill a backend, here %s, and see it ejected in /clusters; this terminal then says how to bring it back:", b.Name)
+			line("    kill %d", process)
+			break
+		}
 	}
 	line("")
 	line("Ctrl-C stops everything.")

@@ -133,7 +133,7 @@ func (p *plan) watch(ctx context.Context, o options, g *group) error {
 			if err == nil && next < len(p.programs) {
 				err = launch()
 			} else if err == nil {
-				fmt.Fprint(o.out, p.guide(o))
+				fmt.Fprint(o.out, p.guide(o, g.pid))
 			}
 			if err != nil {
 				return err

@@ -121,15 +121,16 @@ func (r *rig) start() {
 	}()
 }
 
-// expect reads the runner's output up to the line that holds text.
-func (r *rig) expect(t *testing.T, text string) {
+// expect reads the runner's output up to the line that holds text, and gives it.
+func (r *rig) expect(t *testing.T, text string) string {
 	t.Helper()
 	for r.lines.Scan() {
-		if strings.Contains(r.lines.Text(), text) {
-			return
+		if line := r.lines.Text(); strings.Contains(line, text) {
+			return line
 		}
 	}
 	t.Fatalf("the output ends without %q: %v", text, <-r.result)
+	return ""
 }
 
 // end waits for the runner's result and checks that no process is left.
@@ -159,6 +160,25 @@ func TestASignalStopsEverything(t *testing.T) {
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("stubborn %q: stopping took %v", stubborn, took)
 		}
+	}
+}
+
+// TestTheGuideKillsWhatRuns: the command that it gives ends that backend, and nothing else.
+func TestTheGuideKillsWhatRuns(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	kill := r.expect(t, "    kill ")
+	r.expect(t, "Ctrl-C")
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", kill).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", kill, err, out)
+	}
+	r.expect(t, "one ended (")
+	if err := r.plan.addressesFree(); err == nil || strings.Contains(err.Error(), " of one: ") {
+		t.Errorf("taken addresses: %v", err)
+	}
+	r.signals <- syscall.SIGINT
+	if err := r.end(t); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -281,8 +301,8 @@ func TestTheDefaultIsWhole(t *testing.T) {
 		p.dataplane.AdminAddress != "127.0.0.1:3" || p.dataplane.OutboundAddress != "127.0.0.1:4" {
 		t.Errorf("%+v\n%+v", p.server, p.dataplane)
 	}
-	guide := p.guide(o)
-	for _, text := range []string{"curl -H 'Host: echo.default.svc.cluster.local:8080' http://127.0.0.1:4/", "bin/xds-server audit --server http://127.0.0.1:2", "http://127.0.0.1:3/clusters"} {
+	guide := p.guide(o, func(name string) int { return map[string]int{p.backends[0].Name: 4711}[name] })
+	for _, text := range []string{"curl -H 'Host: echo.default.svc.cluster.local:8080' http://127.0.0.1:4/", "bin/xds-server audit --server http://127.0.0.1:2", "http://127.0.0.1:3/clusters", "    kill 4711\n"} {
 		if !strings.Contains(guide, text) {
 			t.Errorf("the guide lacks %q:\n%s", text, guide)
 		}

@@ -114,7 +114,7 @@ func (g *group) weigh() {
 }
 
 // pick gives an index into members, or -1.
-func (g *group) pick(cfg Config, r Request) int {
+func (g *group) pick(cfg *Config, r *Request) int {
 	switch cfg.Policy {
 	case RoundRobin:
 		return g.roundRobin(cfg, r)
@@ -123,19 +123,19 @@ func (g *group) pick(cfg Config, r Request) int {
 	case Maglev:
 		return g.fromTable(r)
 	case Random:
-		return g.draw(SlowStart{}, r, -1)
+		return g.draw(&SlowStart{}, r, -1)
 	case LeastRequest:
 	}
 	return g.powerOfTwo(cfg, r)
 }
 
 // open tells whether a place in a ring or table can be picked: those of entries that are out are kept.
-func (g *group) open(j int, r Request) bool {
+func (g *group) open(j int, r *Request) bool {
 	out := g.members[j].Out
 	return (out == In || out == Doubted && g.id.kind > degraded) && !g.tried(j, r)
 }
 
-func (g *group) tried(j int, r Request) bool {
+func (g *group) tried(j int, r *Request) bool {
 	return slices.Contains(r.Tried, g.members[j].EndpointKey)
 }
 
@@ -144,7 +144,7 @@ const maxDraws = 16
 
 // draw gives a member that was not tried and is not other, by weight, or -1. A
 // member in its slow start is refused as often as its share is smaller.
-func (g *group) draw(slow SlowStart, r Request, other int) int {
+func (g *group) draw(slow *SlowStart, r *Request, other int) int {
 	n := len(g.members)
 	starting := slow.running(g.newest, r.Now)
 	if n == 2 && other >= 0 && len(r.Tried) == 0 {
@@ -187,8 +187,8 @@ func (g *group) draw(slow SlowStart, r Request, other int) int {
 // powerOfTwo draws one by weight, compares it with another (Mitzenmacher, "The
 // Power of Two Choices in Randomized Load Balancing") and moves to that one by
 // odds. So equal endpoints share exactly by their weights.
-func (g *group) powerOfTwo(cfg Config, r Request) int {
-	a := g.draw(cfg.SlowStart, r, -1)
+func (g *group) powerOfTwo(cfg *Config, r *Request) int {
+	a := g.draw(&cfg.SlowStart, r, -1)
 	if a < 0 {
 		return -1
 	}
@@ -197,18 +197,18 @@ func (g *group) powerOfTwo(cfg Config, r Request) int {
 		if !ca.avoid {
 			break
 		}
-		if other := g.draw(cfg.SlowStart, r, a); other >= 0 {
+		if other := g.draw(&cfg.SlowStart, r, a); other >= 0 {
 			a, ca = other, g.costs(cfg, other, r)
 		}
 	}
-	b := g.draw(cfg.SlowStart, r, a)
+	b := g.draw(&cfg.SlowStart, r, a)
 	if b < 0 || rand.Float64() >= ca.moves(g.costs(cfg, b, r)) {
 		return a
 	}
 	return b
 }
 
-func (g *group) costs(cfg Config, j int, r Request) costs {
+func (g *group) costs(cfg *Config, j int, r *Request) costs {
 	w := 1.0
 	if g.upTo != nil {
 		w = g.weight(j) / g.mean

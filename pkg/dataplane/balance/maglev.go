@@ -59,7 +59,7 @@ func newTable(g *group, size int) []int32 {
 // first choice is out or was tried, before it goes through the table.
 const rehashes = 16
 
-func (g *group) fromTable(r Request) int {
+func (g *group) fromTable(r *Request) int {
 	size := uint64(len(g.table))
 	hash := r.Hash
 	for range rehashes {

@@ -156,21 +156,21 @@ func (p *Picker) Pick(r Request) *Entry {
 		}
 	}
 	first := choose(p.upTo, u)
-	if e := p.buckets[first].pick(p.cfg, r, v); e != nil {
+	if e := p.buckets[first].pick(&p.cfg, &r, v); e != nil {
 		return e
 	}
 	for i := range p.buckets {
 		if i == first {
 			continue
 		}
-		if e := p.buckets[i].pick(p.cfg, r, v); e != nil {
+		if e := p.buckets[i].pick(&p.cfg, &r, v); e != nil {
 			return e
 		}
 	}
 	return nil
 }
 
-func (b *bucket) pick(cfg Config, r Request, v float64) *Entry {
+func (b *bucket) pick(cfg *Config, r *Request, v float64) *Entry {
 	first := choose(b.upTo, v)
 	if j := b.groups[first].pick(cfg, r); j >= 0 {
 		return b.groups[first].members[j]

@@ -11,7 +11,7 @@ const maxTurn = 1 << 12
 
 // roundRobin gives the next whose turn it is and that was not tried; one in
 // its slow start misses turns.
-func (g *group) roundRobin(cfg Config, r Request) int {
+func (g *group) roundRobin(cfg *Config, r *Request) int {
 	n := uint64(len(g.members))
 	if g.turn != nil {
 		n = uint64(len(g.turn))

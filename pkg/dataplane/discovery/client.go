@@ -91,7 +91,7 @@ func (c *Client) Cluster(ctx context.Context, name string) (*Cluster, error) {
 			case <-a.changed:
 				a = v.answer.Load()
 			case <-ctx.Done():
-				return nil, c.pending(ctx, name)
+				return nil, &pendingError{name: name, connection: c.connection.Load(), waited: ctx.Err()}
 			}
 		}
 	}
@@ -99,14 +99,6 @@ func (c *Client) Cluster(ctx context.Context, name string) (*Cluster, error) {
 
 // usable tells whether a name may be subscribed: "*" would be everything (xDS protocol, "Wildcard").
 func usable(name string) bool { return name != "" && name != "*" }
-
-func (c *Client) pending(ctx context.Context, name string) error {
-	s := c.connection.Load()
-	if !s.EverConnected {
-		return fmt.Errorf("cluster %s: %w: %w (%w; last error: %s)", name, ErrDiscoveryPending, ErrNeverConnected, ctx.Err(), s.LastError)
-	}
-	return fmt.Errorf("cluster %s: %w by %s: %w", name, ErrDiscoveryPending, s.Server, ctx.Err())
-}
 
 func (c *Client) slot(name string) *slot {
 	if v, ok := c.slots.Load(name); ok {

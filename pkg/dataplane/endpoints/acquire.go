@@ -60,7 +60,10 @@ func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 			return nil, err
 		}
 	}
-	l, err := c.find(ctx, r)
+	l, err := c.choose(time.Now(), &r)
+	if err == nil && l == nil {
+		l, err = c.find(ctx, &r)
+	}
 	if err != nil {
 		if !r.Opaque {
 			c.gauges[r.Priority][Requests].leave()
@@ -73,43 +76,49 @@ func (c *Cluster) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return l, nil
 }
 
-func (c *Cluster) find(ctx context.Context, r Request) (*Lease, error) {
-	w := &wait{Cluster: c, request: r}
-	defer w.leave()
-	for {
-		now := time.Now()
-		if e := c.claim(now, r.Tried); e != nil {
-			return lease(c, e, now, r, true), nil
-		}
-		roster := c.roster.Load()
-		if entry := roster.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); entry != nil {
-			if now.UnixNano() >= c.nextTrial.Load() {
-				c.beginTrials(now, maxTrials)
-			}
-			return lease(c, entry.Owner.(*endpoint), now, r, false), nil
-		}
-		if roster.picker.Usable() > 0 {
-			return nil, ErrAllTried
-		}
-		if r.Now {
-			return nil, ErrMustWait
-		}
-		if err := w.await(ctx, now); err != nil {
-			return nil, err
-		}
-		// What was tried before everything was ejected may be tried again.
-		r.Tried = r.Sent
+// choose leases an endpoint that can be used now; nil where there is none.
+func (c *Cluster) choose(now time.Time, r *Request) (*Lease, error) {
+	if e := c.claim(now, r.Tried); e != nil {
+		return lease(c, e, now, r, true), nil
 	}
+	roster := c.roster.Load()
+	if entry := roster.picker.Pick(balance.Request{Now: now, Hash: r.Hash, Tried: r.Tried}); entry != nil {
+		if now.UnixNano() >= c.nextTrial.Load() {
+			c.beginTrials(now, maxTrials)
+		}
+		return lease(c, entry.Owner.(*endpoint), now, r, false), nil
+	}
+	if roster.picker.Usable() > 0 {
+		return nil, ErrAllTried
+	}
+	return nil, nil
 }
 
-func lease(c *Cluster, e *endpoint, now time.Time, r Request, trial bool) *Lease {
+// find waits until there is one to choose.
+func (c *Cluster) find(ctx context.Context, r *Request) (l *Lease, err error) {
+	if r.Now {
+		return nil, ErrMustWait
+	}
+	w := &wait{Cluster: c, request: *r}
+	defer w.leave()
+	for l == nil && err == nil {
+		if err = w.await(ctx, time.Now()); err == nil {
+			// What was tried before everything was ejected may be tried again.
+			r.Tried = r.Sent
+			l, err = c.choose(time.Now(), r)
+		}
+	}
+	return l, err
+}
+
+func lease(c *Cluster, e *endpoint, now time.Time, r *Request, trial bool) *Lease {
 	e.load.Begin()
 	l := r.Lease
 	if l == nil || r.Cancel != nil {
 		// Who cancels may still hold one that has ended.
 		l = new(Lease)
 	}
-	*l = Lease{Cluster: c, Key: e.key, Upstream: e.upstream, HTTP1: e.upstream.http1, HTTP2: e.upstream.http2, endpoint: e, began: now, request: r, trial: trial}
+	*l = Lease{Cluster: c, Key: e.key, Upstream: e.upstream, HTTP1: e.upstream.http1, HTTP2: e.upstream.http2, endpoint: e, began: now, request: *r, trial: trial}
 	return l
 }
 

@@ -268,16 +268,6 @@ func (c *Client) quitIfIdle() {
 	t.flush()
 }
 
-// cut closes the connection now, with err for what is on it.
-func (c *Client) cut(err error) {
-	c.mu.Lock()
-	if c.failure == nil {
-		c.failure = err
-	}
-	c.kill()
-	c.mu.Unlock()
-}
-
 // idleTime is how long a connection may be without calls.
 const idleTime = time.Minute
 

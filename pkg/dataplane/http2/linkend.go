@@ -200,14 +200,20 @@ func (l *link) readFor(d time.Duration) bool {
 	return true
 }
 
-// waitContext closes the connection when ctx ends; the function it gives undoes that.
+// cut closes the connection now, with err for what is on it.
+func (l *link) cut(err error) {
+	l.mu.Lock()
+	if l.failure == nil {
+		l.failure = err
+	}
+	l.kill()
+	l.mu.Unlock()
+}
+
+// waitContext cuts the connection when ctx ends; the function it gives undoes that.
 func (l *link) waitContext(ctx context.Context) func() bool {
-	return context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		if l.failure == nil {
-			l.failure = context.Cause(ctx)
-		}
-		l.kill()
-		l.mu.Unlock()
-	})
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })
 }

@@ -22,8 +22,8 @@ type Server struct {
 	handler Handler
 	doomed  doomed
 
-	// closed remembers how the latest streams ended; owned by the reader and mu, as link's.
-	closed [256]ending
+	// closed remembers how the latest streams ended, up to remembered; owned by the reader and mu, as link's.
+	closed []ending
 
 	// guarded by mu
 	streams map[uint32]*Stream
@@ -116,6 +116,9 @@ func (v *Server) Active() int {
 	defer v.mu.Unlock()
 	return len(v.streams)
 }
+
+// Cut ends the connection at once with all that is on it, before Run too; Run gives the cause.
+func (v *Server) Cut(cause error) { v.cut(cause) }
 
 // settle is for how long streams of a client that was told to go are still taken: those that it sent before it knew.
 const settle = time.Second

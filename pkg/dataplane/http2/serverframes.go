@@ -17,6 +17,9 @@ type ending struct {
 	ours, whole bool
 }
 
+// remembered is of how many streams a connection knows how they ended.
+const remembered = 256
+
 func (v *Server) headers(t *Turn, h *headers) error {
 	if h.id%2 == 0 {
 		return protocolError("a client's stream with an even number")
@@ -139,7 +142,7 @@ func (v *Server) lateHeaders(t *Turn, h *headers) error {
 		return &ConnError{Code: closeCode, Text: "HEADERS on a stream that has ended"}
 	case found && e.ours:
 		return v.spend(Misbehaviour)
-	case !found && v.endings < len(v.closed):
+	case !found && v.endings < remembered:
 		return protocolError("a stream's number is lower than one before")
 	}
 	return v.refused(t, h.id, closeCode)
@@ -156,7 +159,11 @@ func (v *Server) how(id uint32) (ending, bool) {
 }
 
 func (v *Server) note(e ending) {
-	v.closed[v.endings%len(v.closed)] = e
+	if v.endings < remembered {
+		v.closed = append(v.closed, e)
+	} else {
+		v.closed[v.endings%remembered] = e
+	}
 	v.endings++
 }
 

@@ -82,12 +82,14 @@ func (v *asked1) begin(m *message.Response, last bool) error {
 	return v.x.WriteHead(m)
 }
 
-func (v *asked1) refuse(r refusal, last bool) {
+func (v *asked1) refuse(r refusal, last bool) int64 {
 	v.start()
 	if last {
 		v.x.CloseAfter()
 	}
+	before := v.x.Sent()
 	_ = v.x.Respond(r.status, r.fields, r.text)
+	return v.x.Sent() - before
 }
 
 func (v *asked1) stop() {

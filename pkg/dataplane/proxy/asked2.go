@@ -100,7 +100,7 @@ func (v *asked2) finish(trailers []message.Field) error {
 	return nil
 }
 
-func (v *asked2) refuse(r refusal, _ bool) {
+func (v *asked2) refuse(r refusal, _ bool) int64 {
 	m := message.Response{Status: r.status, Fields: r.fields}
 	text := r.text
 	if text != "" {
@@ -110,6 +110,7 @@ func (v *asked2) refuse(r refusal, _ bool) {
 		text = ""
 	}
 	v.stream.Reply(&m, text)
+	return int64(len(text))
 }
 
 func (v *asked2) accept() (halfCloser, error) {

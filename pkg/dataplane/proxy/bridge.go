@@ -53,7 +53,8 @@ type asker interface {
 	write(p []byte) error
 	finish(trailers []message.Field) error
 	abort(e *upstream.Error)
-	refuse(r refusal, last bool)
+	// refuse gives how many bytes of a body the answer has.
+	refuse(r refusal, last bool) int64
 	accept() (halfCloser, error)
 	// stop ends read, for good.
 	stop()
@@ -219,5 +220,5 @@ func (b *bridge) halt() {
 
 func (b *bridge) refuse(r refusal, last bool) {
 	b.halt()
-	b.asker.refuse(r, last)
+	b.passed += b.asker.refuse(r, last)
 }

@@ -31,7 +31,7 @@ func TestCapturePage(t *testing.T) {
 		fmt.Sprintf("says nothing for %s may be waiting", clientSilence),
 		fmt.Sprintf("taken for bytes after %s.", undecidedTime),
 		fmt.Sprintf("begins like HTTP within %s,", refusedTime),
-		fmt.Sprintf("is waited for (%s)", Config{}.discoveryTimeout()),
+		fmt.Sprintf("is waited for (%s)", (&Config{}).discoveryTimeout()),
 		fmt.Sprintf("requests wait %s (`--fail-fast-inbound`)", endpoints.InboundFailFast),
 	} {
 		if !strings.Contains(page, want) {

@@ -50,7 +50,7 @@ type Config struct {
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 }
 
-func (c Config) discoveryTimeout() time.Duration {
+func (c *Config) discoveryTimeout() time.Duration {
 	if c.DiscoveryTimeout <= 0 {
 		return 3 * time.Second
 	}
@@ -58,7 +58,7 @@ func (c Config) discoveryTimeout() time.Duration {
 }
 
 // known gives the cluster of that name where discovery need not be waited for: then wait is false.
-func (c Config) known(name string) (found *endpoints.Cluster, wait bool, err error) {
+func (c *Config) known(name string) (found *endpoints.Cluster, wait bool, err error) {
 	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose: it must not wait
 	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
 		return nil, true, nil
@@ -68,7 +68,7 @@ func (c Config) known(name string) (found *endpoints.Cluster, wait bool, err err
 }
 
 // resolve gives the cluster of that name, asking discovery. Its error is an *upstream.Error.
-func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
+func (c *Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
 	// Mostly it is known, and then a context for waiting would cost for nothing.
 	if found, wait, err := c.known(name); !wait { //nolint:contextcheck // it does not wait
 		return found, err
@@ -80,7 +80,7 @@ func (c Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, e
 }
 
 // inEffect gives the cluster for what discovery said, within ctx.
-func (c Config) inEffect(ctx context.Context, name string, dc *discovery.Cluster, err error) (*endpoints.Cluster, error) {
+func (c *Config) inEffect(ctx context.Context, name string, dc *discovery.Cluster, err error) (*endpoints.Cluster, error) {
 	if err == nil {
 		if found := c.Endpoints.Cluster(name); found != nil {
 			return found, nil
@@ -153,7 +153,11 @@ type memo struct {
 
 // prepare makes x ready for a request; it keeps memory of one before.
 func (x *exchange) prepare(h *HTTP, via carrier, c *life) {
-	*x = exchange{HTTP: h, via: via, conn: c, began: time.Now(), label: unknownCluster, memo: x.memo, tries: attempts{tried: x.tries.tried[:0], sent: x.tries.sent[:0]}}
+	memo, tried, sent := x.memo, x.tries.tried[:0], x.tries.sent[:0]
+	// Made in place: a whole one on the stack would be most of what the goroutine of a connection needs.
+	*x = exchange{}
+	x.HTTP, x.via, x.conn, x.began, x.label, x.memo = h, via, c, time.Now(), unknownCluster, memo
+	x.tries.tried, x.tries.sent = tried, sent
 }
 
 // run serves the request, and waits where it must.
@@ -161,7 +165,10 @@ func (x *exchange) run() {
 	defer x.end()
 	err := x.begin()
 	if err == nil {
-		err = x.serve()
+		err = x.locate()
+	}
+	if err == nil {
+		err = x.proceed(x.cluster)
 	}
 	if err != nil {
 		x.fail(err)
@@ -198,7 +205,8 @@ func tooLarge(limit int64) *upstream.Error {
 	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
 }
 
-func (x *exchange) serve() error {
+// locate finds the cluster that the request goes to.
+func (x *exchange) locate() error {
 	if x.grpc && x.timeout > 0 {
 		x.via.bound(x.began.Add(x.timeout))
 	}
@@ -211,7 +219,7 @@ func (x *exchange) serve() error {
 		return err
 	}
 	x.found(cluster)
-	return x.proceed(cluster)
+	return nil
 }
 
 func (x *exchange) found(cluster *endpoints.Cluster) {

@@ -60,7 +60,7 @@ func (c *http1Conn) handOver(nc net.Conn, first []byte) {
 
 // Serve implements relay.Handler.
 func (c *http1Conn) Serve(x *relay.Exchange) {
-	c.via.x, c.via.grpcStatus, c.via.refused = x, "", false
+	c.via.x, c.via.grpcStatus = x, ""
 	c.x.prepare(c.http, &c.via, &c.life)
 	c.x.head = c.via.head()
 	c.x.run()

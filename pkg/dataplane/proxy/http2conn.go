@@ -19,9 +19,6 @@ type http2Conn struct {
 	under  net.Conn
 	server *http2.Server
 	memo   memo
-	// over ends the connection at once.
-	over context.Context //nolint:containedctx // the connection's own
-	end  context.CancelFunc
 	// waits are the goroutines of streams.
 	waits sync.WaitGroup
 
@@ -33,7 +30,6 @@ type http2Conn struct {
 func (h *HTTP) takeHTTP2(a arrival, told bool) {
 	c := &http2Conn{http: h, under: a.Conn}
 	c.begins(h.Tracker, a, c)
-	c.over, c.end = context.WithCancel(context.Background())
 	_, headerBytes := h.Limits.header()
 	bodyIdle, writeIdle := h.Limits.idle()
 	c.server = http2.NewServer(a.Conn, a.head, c, http2.Config{
@@ -61,9 +57,9 @@ func (c *http2Conn) serve() {
 			c.server.FailEach(func(x http2.Exchange) *upstream.Error { return x.(*stream).cutBy(e) })
 		}
 	})
-	err := c.server.Run(c.over)
+	// Not of the connection's context, whose end answers what is on it: Close cuts.
+	err := c.server.Run(context.Background())
 	unhook()
-	c.end()
 	c.cut(nil)
 	c.waits.Wait()
 	c.ended()
@@ -127,7 +123,7 @@ func (c *http2Conn) begun() { c.after(settle, c.leave) }
 
 // Close implements io.Closer.
 func (c *http2Conn) Close() error {
-	c.end()
+	c.server.Cut(net.ErrClosed)
 	c.ended()
 	return nil
 }

@@ -22,8 +22,6 @@ type relayed struct {
 	conn *relay.Conn
 	// grpcStatus is that of an answer's head, for the access log.
 	grpcStatus string
-	// refused: the answer is ours.
-	refused bool
 }
 
 func (v *relayed) head() head {
@@ -108,7 +106,6 @@ func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
 func (v *relayed) abort(*upstream.Error) {}
 
 func (v *relayed) refuse(r refusal, last bool) {
-	v.refused = true
 	if last {
 		v.x.CloseAfter()
 	}
@@ -134,9 +131,7 @@ func (v *relayed) switched() (up, client halfCloser, err error) {
 func (v *relayed) describe(e *entry) {
 	describeExchange(e, v.x)
 	e.BytesReceived += v.x.Received()
-	if !v.refused {
-		e.BytesSent += v.x.Sent()
-	}
+	e.BytesSent += v.x.Sent()
 	e.GRPCStatus = v.grpcStatus
 	if t := message.Fields(v.x.ResponseTrailers()).Get("Grpc-Status"); t != "" {
 		e.GRPCStatus = strings.Clone(t)

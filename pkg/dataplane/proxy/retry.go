@@ -49,9 +49,8 @@ type attempts struct {
 	full, stays bool
 	// release gives back what the retry budget gave; nil for nothing.
 	release func()
-	// leases is memory for two, since one ends only when the next one was had; had counts them.
-	leases [2]endpoints.Lease
-	had    int
+	// first is memory for the first one: most requests have no other.
+	first endpoints.Lease
 	// lease is the one that was had last; nil for none.
 	lease *endpoints.Lease
 }
@@ -97,12 +96,13 @@ func (a *attempts) begin(x *exchange) {
 // acquire leases an endpoint that the request has not been to. now: it gives endpoints.ErrMustWait where it would wait.
 func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, error) {
 	for {
-		lease, err := a.cluster.Acquire(ctx, endpoints.Request{
-			Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Stays: a.stays, Lease: &a.leases[a.had%len(a.leases)],
-		})
+		q := endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Stays: a.stays}
+		if a.lease == nil {
+			q.Lease = &a.first
+		}
+		lease, err := a.cluster.Acquire(ctx, q)
 		switch {
 		case err == nil:
-			a.had++
 			a.lease = lease
 			a.tried = append(a.tried, lease.Key)
 			if a.label != "" {

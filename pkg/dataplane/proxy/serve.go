@@ -9,7 +9,7 @@ import (
 )
 
 // accept gives each connection to serve until l is closed; then it gives nil.
-func (c Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
+func (c *Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
 	for {
 		nc, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -38,7 +38,7 @@ func (h *HTTP) Serve(ctx context.Context, l net.Listener) error {
 func (h *HTTP) take(a arrival) { h.takeHTTP1(a) }
 
 // panicked tells of a defect of ours, which costs one connection or stream.
-func (c Config) panicked(client string, v any, stack []byte) {
+func (c *Config) panicked(client string, v any, stack []byte) {
 	c.Metrics.Panicked()
 	c.Logger.Error("a defect of the proxy ended a request", "client", client, "panic", v, "stack", string(stack))
 }

@@ -148,7 +148,7 @@ func listenToBoth(client *net.TCPConn, up *link, buf []byte, idle time.Duration)
 }
 
 // dialTarget makes an opaque connection for a route.
-func (c Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+func (c *Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort, cancel context.CancelCauseFunc, p *passage) (*link, error) {
 	if to.cluster != nil {
 		return c.dialLink(ctx, to.cluster, proxyproto.Header{Source: from, Destination: to.original}, cancel, p)
 	}
@@ -164,7 +164,7 @@ func (c Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort, 
 }
 
 // dialLink makes an opaque connection to a cluster, which hears from whom it is where it asks for that.
-func (c Config) dialLink(ctx context.Context, cluster *endpoints.Cluster, from proxyproto.Header, cancel context.CancelCauseFunc, p *passage) (*link, error) {
+func (c *Config) dialLink(ctx context.Context, cluster *endpoints.Cluster, from proxyproto.Header, cancel context.CancelCauseFunc, p *passage) (*link, error) {
 	raw, lease, err := c.dialCluster(ctx, cluster, clientHash(from.Source.String()), cancel, p.dialled)
 	if err != nil {
 		return nil, err

@@ -82,10 +82,7 @@ func (s *stream) over(o http2.Outcome) {
 	if e := s.release(o); e != nil {
 		o.Err = e
 	}
-	s.received = o.Received
-	if o.Err == nil || o.Answered {
-		s.sent = o.Sent
-	}
+	s.received, s.sent = o.Received, o.Sent
 	if o.Err != nil {
 		s.failed(o.Err)
 		if !o.Answered {

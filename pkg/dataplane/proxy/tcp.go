@@ -67,7 +67,7 @@ func (p *passage) dialled(key mesh.EndpointKey, reason upstream.Reason, took tim
 // pass lets relay carry a connection to its end, and counts and logs it. The
 // context that relay gets ends with the drain time; relay gives why the
 // connection failed, nil if it did not.
-func (c Config) pass(ctx context.Context, conn net.Conn, relay func(context.Context, context.CancelCauseFunc, *passage) error) {
+func (c *Config) pass(ctx context.Context, conn net.Conn, relay func(context.Context, context.CancelCauseFunc, *passage) error) {
 	c.Tracker.begin()
 	defer c.Tracker.end()
 	defer c.Tracker.hold(conn)()
@@ -132,7 +132,7 @@ func (t *TCP) open(ctx context.Context, client *net.TCPConn, cancel context.Canc
 }
 
 // tcpIdle is how long nothing may move on an opaque connection.
-func (c Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
+func (c *Config) tcpIdle() time.Duration { return cmp.Or(c.TCPIdle, time.Hour) }
 
 // brokenBy tells why an established connection broke off; nil when it ended in
 // order. Where we ended it ourselves, why says nothing, and the reason is ours.

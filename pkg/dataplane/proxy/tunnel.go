@@ -18,7 +18,7 @@ import (
 
 // dialCluster makes an opaque connection to an endpoint, another one when a
 // dial fails. The lease must be ended. cancel may be nil; note hears of each dial.
-func (c Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc, note func(mesh.EndpointKey, upstream.Reason, time.Duration)) (*upstream.Raw, *endpoints.Lease, error) {
+func (c *Config) dialCluster(ctx context.Context, cluster *endpoints.Cluster, hash uint64, cancel context.CancelCauseFunc, note func(mesh.EndpointKey, upstream.Reason, time.Duration)) (*upstream.Raw, *endpoints.Lease, error) {
 	var tried []mesh.EndpointKey
 	for dials := 1; ; dials++ {
 		lease, err := cluster.Acquire(ctx, endpoints.Request{Hash: hash, Tried: tried, Opaque: true, Cancel: cancel})

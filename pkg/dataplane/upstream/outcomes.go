@@ -102,7 +102,7 @@ var outcomes = []outcome{
 	},
 	{
 		DiscoveryPending, Discovery, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
-		"The control plane has not answered for this service in time.", "See `/freshness` here, and `xds-server audit` for this node.",
+		"The control plane has not answered for this service in time.", "The error names it, and its last error where it is lost. See `/freshness` here, and `xds-server audit` for this node.",
 	},
 	{
 		DiscoveryLimit, Discovery, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
@@ -110,7 +110,7 @@ var outcomes = []outcome{
 	},
 	{
 		NeverReached, Discovery, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
-		"No control plane was reached since the start of this proxy, and nothing is known from before.", "Check `--xds-address` and the network to it.",
+		"No control plane was reached since the start of this proxy, and nothing is known from before.", "The error has the address and what came of dialling it: check `--xds-address` and the network to it.",
 	},
 	{
 		NoEndpoints, Balancing, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",

@@ -66,8 +66,9 @@ const settle = time.Second
 type Client struct {
 	cfg  Config
 	sock *socket
-	ctx  context.Context //nolint:containedctx // the connection's own, for the contexts of its requests
-	over context.CancelCauseFunc
+	// ctx is the connection's own, for the contexts of its requests; parent is what it derives from.
+	ctx, parent context.Context //nolint:containedctx // as it says
+	over        context.CancelCauseFunc
 
 	leaving atomic.Bool
 	// cutBy is why the connection is to end with what it carries; nil while it is not.
@@ -94,7 +95,7 @@ func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Clie
 	if cfg.Limits.Bytes <= 0 {
 		cfg.Limits.Bytes = largeBuffer
 	}
-	c := &Client{cfg: cfg, sock: newSocket(nc)}
+	c := &Client{cfg: cfg, sock: newSocket(nc), parent: ctx}
 	c.ctx, c.over = context.WithCancelCause(ctx)
 	if len(first) > 0 {
 		if c.in.take(); len(first) > smallBuffer {
@@ -147,8 +148,7 @@ func (c *Client) Serve() {
 		c.in.give()
 		c.out.give()
 	}()
-	// The order matters: over must find this undone.
-	stop := context.AfterFunc(c.ctx, func() { c.Cut(context.Cause(c.ctx)) })
+	stop := context.AfterFunc(c.parent, func() { c.Cut(context.Cause(c.parent)) })
 	defer stop()
 	if c.cfg.HTTP2 != nil {
 		if !c.decide() {

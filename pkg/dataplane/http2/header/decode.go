@@ -41,8 +41,10 @@ type Limits struct {
 type Decoder struct {
 	hp     *hpack.Decoder
 	limits Limits
-	// seen are fields found valid before; hpack gives those in its table with the same memory each time.
-	seen [64]known
+	// seen are fields found valid before; hpack gives those in its table with the same memory each time. Its
+	// length is a power of two, and grows where many lost their places to others.
+	seen []known
+	lost int
 
 	// of the block that is being read:
 	kind     kind
@@ -68,14 +70,23 @@ const (
 	trailerList
 )
 
+// known is the memory of a field's text, and what was found of it.
 type known struct {
-	name, value string
-	class       class
+	name, value         *byte
+	nameSize, valueSize uint16
+	class               class
 }
+
+const (
+	// firstSeen is how many fields a connection remembers at first, mostSeen at most.
+	firstSeen, mostSeen = 8, 64
+	// longest is how long a name or a value may be to be remembered.
+	longest = 256
+)
 
 // NewDecoder makes a decoder with a table of TableSize.
 func NewDecoder(l Limits) *Decoder {
-	d := &Decoder{limits: l}
+	d := &Decoder{limits: l, seen: make([]known, firstSeen)}
 	d.hp = hpack.NewDecoder(TableSize, d.emit)
 	return d
 }
@@ -176,16 +187,13 @@ func (d *Decoder) emit(f hpack.HeaderField) {
 	d.bad = err
 }
 
-// longest is how long a value may be to be remembered.
-const longest = 256
-
 // classify judges a field's bytes, unless it did so before.
 func (d *Decoder) classify(f hpack.HeaderField) (class, error) {
 	n, v := unsafe.StringData(f.Name), unsafe.StringData(f.Value)
 	at := uintptr(unsafe.Pointer(n)) ^ uintptr(unsafe.Pointer(v))
-	k := &d.seen[(at>>3^at>>9)%uintptr(len(d.seen))]
+	k := &d.seen[(at>>3^at>>9)&uintptr(len(d.seen)-1)]
 	// What is remembered is kept alive, so the same address is the same text.
-	if unsafe.StringData(k.name) == n && unsafe.StringData(k.value) == v && len(k.name) == len(f.Name) && len(k.value) == len(f.Value) && f.Name != "" {
+	if k.name == n && k.value == v && int(k.nameSize) == len(f.Name) && int(k.valueSize) == len(f.Value) && f.Name != "" {
 		return k.class, nil
 	}
 	if !validName(f.Name) {
@@ -196,9 +204,19 @@ func (d *Decoder) classify(f hpack.HeaderField) (class, error) {
 	}
 	c := classOf(f.Name)
 	if len(f.Value) <= longest && len(f.Name) <= longest {
-		*k = known{f.Name, f.Value, c}
+		if k.name != nil {
+			d.lose()
+		}
+		*k = known{n, v, uint16(len(f.Name)), uint16(len(f.Value)), c}
 	}
 	return c, nil
+}
+
+// lose notes that one lost its place. After as many as there are places there will be twice as many, all free.
+func (d *Decoder) lose() {
+	if d.lost++; d.lost > len(d.seen) && len(d.seen) < mostSeen {
+		d.seen, d.lost = make([]known, 2*len(d.seen)), 0
+	}
 }
 
 // take puts a field where it belongs.
