@@ -310,11 +310,23 @@ func (s *Stream) maybeClose(t *Turn) {
 	case s.recvEnded:
 		v.close(t, s, false, s.failure)
 	case s.phase == replying:
-		// The client may stop sending (RFC 9113 section 8.1).
-		v.send(t, appendReset(v.put().b, s.id, http2.ErrCodeNo))
+		if !s.lastBit() {
+			// The client may stop sending (RFC 9113 section 8.1).
+			v.send(t, appendReset(v.put().b, s.id, http2.ErrCodeNo))
+		}
 		v.close(t, s, true, s.failure)
 	}
 }
+
+// lastBit tells whether what the client still sends is so little that to take it costs less than to stop it. A client
+// that is stopped may take that for the answer: curl before 8 does, where the reset is there before it has sent all.
+// One that pauses is stopped. It needs mu.
+func (s *Stream) lastBit() bool {
+	return s.quiet == 0 && s.length > 0 && s.length <= int64(min(s.recvWindow, smallRest))
+}
+
+// smallRest is how long the rest of a body may be that is taken and dropped after the answer.
+const smallRest = 64 << 10
 
 // failed hears that an attempt came to nothing. It needs mu.
 func (s *Stream) failed(t *Turn, e *upstream.Error) {
