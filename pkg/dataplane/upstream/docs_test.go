@@ -36,8 +36,8 @@ A gRPC call gets its status without a message body (trailers-only), or, once
 messages have come, in the trailers. Any other response that has begun ends
 abnormally, and only log and metrics have the reason.
 
-Over HTTP/2 an answer of ours may come before the request's body is complete; the stream is then reset with NO_ERROR (RFC 9113 section 8.1), as Envoy
-does. ` + "`curl --http2-prior-knowledge`" + ` 7.88 (Debian 12) shows that as error 92, most often with a large body, and hides the answer; the access log has it.
+Over HTTP/2 an answer of ours may come before the request's body is complete. Where more than 64 KiB of it is to come, or nobody knows how much, the stream is then reset with NO_ERROR
+(RFC 9113 section 8.1), as Envoy does; a shorter rest is taken and dropped. ` + "`curl --http2-prior-knowledge`" + ` 7.88 (Debian 12) shows such a reset as error 92 and hides the answer; the access log has it.
 
 This page is written from the code's table: ` + "`go test ./pkg/dataplane/upstream -run TestErrorsPage -update`" + `.
 
