@@ -199,8 +199,7 @@ func TestQueueOfRemovedEndpoint(t *testing.T) {
 	both(t, func(t *testing.T, grpc bool) {
 		r := newRig(t)
 		old, next := newNarrow(t, "old"), newBackend(t, "next", nil)
-		one := func(c *discovery.Cluster) { c.Breakers[0].Connections = 1 }
-		r.put2(true, one, old.addr)
+		r.put2(true, oneConnection, old.addr)
 		r.occupy(1, grpc)
 		var a asked
 		r.askAll(&a, t.Context(), 5, grpc)
