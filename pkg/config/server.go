@@ -49,7 +49,7 @@ type Server struct {
 	// SourceCheckInterval is within how long live reads find a watch of the cluster that
 	// stopped delivering, or a cluster that went back to an older state.
 	SourceCheckInterval time.Duration
-	// DrainSettle is how long a drain that is over waits before it is answered.
+	// DrainSettle is how long a drain that is over waits before it is answered; 0 answers at once.
 	DrainSettle time.Duration
 	// MaxStreams bounds the streams of one connection.
 	MaxStreams int

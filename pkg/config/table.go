@@ -57,15 +57,7 @@ func (t *table) field(name string) *field {
 func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Result, error) {
 	var file string
 	var check, printing, version bool
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.SortFlags = false
-	flags.Usage = func() {}
-	for _, f := range t.fields {
-		flag := flags.VarPF(flagValue{f}, f.name, "", f.usage)
-		if f.kind == "bool" {
-			flag.NoOptDefVal = "true"
-		}
-	}
+	flags := t.flagSet()
 	flags.StringVar(&file, "config", "", "YAML file with any of these settings")
 	flags.BoolVar(&check, "check-config", false, "judge the configuration and exit with 0 (good) or 1 (the errors say what is wrong)")
 	flags.BoolVar(&printing, "print-config", false, "print the effective configuration as YAML and exit")
@@ -103,6 +95,20 @@ func (t *table) load(args []string, lookupEnv func(string) (string, bool)) (Resu
 		return Result{Action: Check}, nil
 	}
 	return Result{Action: Run}, nil
+}
+
+// flagSet has a flag for each setting, in the order of the table.
+func (t *table) flagSet() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	for _, f := range t.fields {
+		flag := flags.VarPF(flagValue{f}, f.name, "", f.usage)
+		if f.kind == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	return flags
 }
 
 const precedenceHelp = `Every setting is also an environment variable (--xds-address: FRESHMESH_XDS_ADDRESS) and a

@@ -15,13 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/interop/grpc_testing"
+
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/interop/grpc_testing"
 )
 
 var (

@@ -33,9 +33,8 @@ type process struct {
 
 // ending is a process that has ended; err as exec.Cmd.Wait has it.
 type ending struct {
-	program program
-	cmd     *exec.Cmd
-	err     error
+	process
+	err error
 }
 
 func newGroup(output io.Writer, size int) *group {
@@ -51,8 +50,9 @@ func (g *group) start(p program) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	g.running = append(g.running, process{p, cmd})
-	go func() { g.ended <- ending{p, cmd, cmd.Wait()} }()
+	started := process{p, cmd}
+	g.running = append(g.running, started)
+	go func() { g.ended <- ending{started, cmd.Wait()} }()
 	return nil
 }
 

@@ -3,8 +3,6 @@ package http2
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -242,76 +240,4 @@ func (a *Asking) End() {
 	if !done {
 		a.Break()
 	}
-}
-
-// asker is the Near of an Asking.
-type asker Asking
-
-// Ready implements Near.
-func (a *asker) Ready(t *Turn, _ uint64) bool {
-	a.mu.Lock()
-	waits := a.to != nil
-	if waits {
-		(*Asking)(a).open(t, true)
-	}
-	a.mu.Unlock()
-	wake(a.readable)
-	return waits
-}
-
-// Failed implements Near.
-func (a *asker) Failed(_ *Turn, _ uint64, e *upstream.Error) {
-	a.mu.Lock()
-	if a.failed == nil {
-		a.failed, a.to = e, nil
-	}
-	a.mu.Unlock()
-	wake(a.readable)
-	wake(a.writable)
-}
-
-// Response implements Near.
-func (a *asker) Response(t *Turn, token uint64, r *message.Response, end bool) {
-	a.mu.Lock()
-	if r.Status < 200 {
-		a.interims++
-	}
-	if a.interims > maxInterim {
-		a.mu.Unlock()
-		a.Failed(t, token, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
-		return
-	}
-	a.heads = append(a.heads, message.Response{Status: r.Status, Fields: slices.Clone(r.Fields), Length: r.Length})
-	a.whole = a.whole || end
-	a.mu.Unlock()
-	wake(a.readable)
-}
-
-// Data implements Near.
-func (a *asker) Data(_ *Turn, _ uint64, p []byte, end bool) int {
-	a.mu.Lock()
-	defer wake(a.readable)
-	defer a.mu.Unlock()
-	a.whole = a.whole || end
-	if a.over {
-		return len(p)
-	}
-	a.body.push(p)
-	return 0
-}
-
-// Trailers implements Near.
-func (a *asker) Trailers(_ *Turn, _ uint64, fields []message.Field) {
-	a.mu.Lock()
-	a.trailers, a.whole = slices.Clone(fields), true
-	a.mu.Unlock()
-	wake(a.readable)
-}
-
-// Consumed implements Near.
-func (a *asker) Consumed(_ *Turn, _ uint64, n int) {
-	a.mu.Lock()
-	a.ahead -= n
-	a.mu.Unlock()
-	wake(a.writable)
 }

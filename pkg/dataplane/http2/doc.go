@@ -9,7 +9,9 @@
 // (package header), bodies passed on as their bytes come. Nothing is read from
 // a peer beyond what its windows allow, and a window is given back only when
 // the bytes have been written to the other side: for each stream and direction
-// no more than Config.StreamWindow is ever held, and of all answers for a client a part of that. A connection's own window is
+// no more than Config.StreamWindow is ever held. An answer begins with at most 64 KiB
+// of that, and by more than Config.MaxBuffered the answers to one client do not grow
+// together (Stream.grow). A connection's own window is
 // given back at once, so that a stream which nobody reads holds no other up;
 // only a client that has us hold Config.MaxBuffered waits with all of its streams.
 //
@@ -49,5 +51,10 @@
 // calls Ticket.Resume. What ends requests from outside, like an ejection that closes what is established or
 // the end of a drain, is Ticket.Fail and Server.FailEach.
 //
-// The upgrade to h2c is not offered (RFC 9113 section 3.1 retired it).
+// A request for which no connection has a place waits in its Pool, whose doc has the picture: for a connection that
+// is being made, and where it is patient (Pool.Patient), for a place on one that is full.
+//
+// # A defect
+//
+// A panic ends the connection under whose lock, or in whose goroutine, it happened, and no more; defect.go says how.
 package http2

@@ -10,30 +10,6 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// whole reads until the stream's end, and gives how much body came.
-func (c *rawConn) whole(t *testing.T, id uint32) (n int) {
-	t.Helper()
-	for {
-		f, err := c.ReadFrame()
-		if err != nil {
-			t.Fatalf("stream %d after %d bytes: %v", id, n, err)
-		}
-		switch f := f.(type) {
-		case *http2.DataFrame:
-			if f.StreamID != id {
-				continue
-			}
-			if n += len(f.Data()); f.StreamEnded() {
-				return n
-			}
-		case *http2.RSTStreamFrame:
-			if f.StreamID == id {
-				t.Fatalf("stream %d was reset: %s", id, f.ErrCode)
-			}
-		}
-	}
-}
-
 // TestHeldAnswers: a client that begins to read many long answers and then stops has us hold a small window of each,
 // and MaxBuffered more. It holds up neither itself nor others, and has all when it goes on.
 func TestHeldAnswers(t *testing.T) {

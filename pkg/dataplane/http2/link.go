@@ -38,8 +38,12 @@ type side interface {
 // link is what both sides have in common: the protocol of a connection without its streams.
 type link struct {
 	wire
+
+	// set once
 	cfg  *Config
 	side side
+	// initial is the window of a stream of the peer's when it begins.
+	initial int
 
 	// owned by the reader
 	turn    Turn
@@ -56,8 +60,6 @@ type link struct {
 	enc  *header.Encoder
 	// sendWindow and recvWindow are those of the connection; owed is what came and is not given back yet.
 	sendWindow, recvWindow, owed int
-	// initial is the window of a stream of the peer's when it begins; set once.
-	initial int
 	// held is what we hold of bodies that came here, up to holds; 0 is no limit.
 	held, holds int
 	// What the peer's settings say.

@@ -108,8 +108,8 @@ func (l *link) farewell(t *Turn, err error) {
 }
 
 const (
-	// lingerBytes bounds how much of what still comes is thrown away, so that the peer gets the last that was
-	// written, and lingerTime for how long where that is why the connection ends: closing with unread data would take it back.
+	// Closing with unread data would take back the last that was written (package linger). So what still comes is
+	// thrown away: lingerBytes at most, and where the peer broke the rules for lingerTime at most.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 1 << 20
 )

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"testing"
@@ -10,16 +9,19 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// padded is more DATA with nothing but padding than a stream's window of 64 KiB has room for, unless it is given back;
-// sent gives false when the peer may not send any more.
+// padded sends frames of DATA with nothing but padding.
 type padded struct {
 	*rawConn
+	// window is what the peer may still be sent.
 	window int
 }
 
-const paddedFrame = 256
+const (
+	paddedFrame  = 256
+	paddedWindow = 64 << 10
+)
 
-// all writes the frames of a stream, each as soon as the window allows it.
+// all sends more of them than the stream's window has room for unless it is given back, each as soon as it may.
 func (p *padded) all(t *testing.T, id uint32) {
 	t.Helper()
 	payload := append([]byte{paddedFrame - 1}, make([]byte, paddedFrame-1)...)
@@ -39,8 +41,6 @@ func (p *padded) all(t *testing.T, id uint32) {
 	}
 }
 
-const paddedWindow = 64 << 10
-
 func paddedConfig() Config {
 	c := Config{StreamWindow: paddedWindow}
 	c.Budgets[EmptyFrames] = Budget{1 << 20, 1}
@@ -55,21 +55,8 @@ func TestPaddingOfARequest(t *testing.T) {
 	_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/"), EndHeaders: true})
 	(&padded{c, paddedWindow}).all(t, 1)
 	_ = c.WriteData(1, true, []byte("done"))
-	var got bytes.Buffer
-	for {
-		f, err := c.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d, ok := f.(*http2.DataFrame); ok {
-			got.Write(d.Data())
-			if d.StreamEnded() {
-				break
-			}
-		}
-	}
-	if got.String() != "done" {
-		t.Errorf("%q", got.String())
+	if n := c.whole(t, 1); n != len("done") {
+		t.Errorf("%d bytes came back", n)
 	}
 }
 

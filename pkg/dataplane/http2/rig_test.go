@@ -229,3 +229,27 @@ func dialRaw(t testing.TB, addr string, settings ...http2.Setting) *rawConn {
 	}
 	return c
 }
+
+// whole reads until the stream's end, and gives how much body came.
+func (c *rawConn) whole(t *testing.T, id uint32) (n int) {
+	t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("stream %d after %d bytes: %v", id, n, err)
+		}
+		switch f := f.(type) {
+		case *http2.DataFrame:
+			if f.StreamID != id {
+				continue
+			}
+			if n += len(f.Data()); f.StreamEnded() {
+				return n
+			}
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				t.Fatalf("stream %d was reset: %s", id, f.ErrCode)
+			}
+		}
+	}
+}

@@ -2,105 +2,18 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/hashicorp/go-hclog"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
-
-// Discovery is what the proxy asks of discovery.
-type Discovery interface {
-	// Cluster waits for a cluster until ctx ends; see package discovery for its errors.
-	Cluster(ctx context.Context, name string) (*discovery.Cluster, error)
-}
-
-// Config is what the handlers share.
-type Config struct {
-	Discovery Discovery
-	Endpoints *endpoints.Set
-	Names     Names
-	Metrics   *Metrics
-	Tracker   *Tracker
-	Logger    hclog.Logger
-	// AccessLog may be nil.
-	AccessLog *AccessLog
-	// DiscoveryTimeout bounds the wait for an unknown cluster; 0 is 3 s.
-	DiscoveryTimeout time.Duration
-	// MaxActive is how many requests may be in flight; those over it are shed with the reason Overload; 0 for no limit.
-	MaxActive int
-	// MaxRequestBytes bounds the body of a request, a stream's too; 0 for no limit.
-	MaxRequestBytes int64
-	// Limits may be nil.
-	Limits *Limits
-	// TCPIdle ends an opaque connection on which nothing moves; 0 is 1 h.
-	TCPIdle time.Duration
-	// MaxConnectionAge is about how old a client's HTTP connection gets before it is told to go, and
-	// MaxConnectionAgeGrace how long what is on it may then take; an age of 0 is no limit.
-	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
-}
-
-func (c *Config) discoveryTimeout() time.Duration {
-	if c.DiscoveryTimeout <= 0 {
-		return 3 * time.Second
-	}
-	return c.DiscoveryTimeout
-}
-
-// known gives the cluster of that name where discovery need not be waited for: then wait is false.
-func (c *Config) known(name string) (found *endpoints.Cluster, wait bool, err error) {
-	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose: it must not wait
-	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
-		return nil, true, nil
-	}
-	found, err = c.inEffect(ended, name, dc, err) //nolint:contextcheck // as above
-	return found, false, err
-}
-
-// resolve gives the cluster of that name, asking discovery. Its error is an *upstream.Error.
-func (c *Config) resolve(ctx context.Context, name string) (*endpoints.Cluster, error) {
-	// Mostly it is known, and then a context for waiting would cost for nothing.
-	if found, wait, err := c.known(name); !wait { //nolint:contextcheck // it does not wait
-		return found, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, c.discoveryTimeout())
-	defer cancel()
-	dc, err := c.Discovery.Cluster(bounded, name)
-	return c.inEffect(ctx, name, dc, err)
-}
-
-// inEffect gives the cluster for what discovery said, within ctx.
-func (c *Config) inEffect(ctx context.Context, name string, dc *discovery.Cluster, err error) (*endpoints.Cluster, error) {
-	if err == nil {
-		if found := c.Endpoints.Cluster(name); found != nil {
-			return found, nil
-		}
-		// It was removed at this very moment.
-		err = fmt.Errorf("cluster %s: %w", dc.Name, discovery.ErrUnknownService)
-	}
-	reason := upstream.DiscoveryPending
-	switch {
-	case errors.Is(err, discovery.ErrUnknownService):
-		reason = upstream.NoSuchService
-	case errors.Is(err, discovery.ErrDiscoveryLimit):
-		reason = upstream.DiscoveryLimit
-	case errors.Is(err, discovery.ErrNeverConnected):
-		reason = upstream.NeverReached
-	case ctx != ended && ctx.Err() != nil:
-		reason = upstream.ContextReason(ctx)
-	}
-	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}
-}
 
 // HTTP is the handler of an HTTP listener.
 type HTTP struct {
@@ -320,101 +233,6 @@ func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease)
 	}
 	x.failed(e)
 	x.via.abort(e)
-}
-
-// ourDoing gives the error for what the endpoint seems to have done, where that was the end of the request, for
-// that reason (None where it has not ended), or the end of the endpoint's time.
-func ourDoing(end upstream.Reason, lease *endpoints.Lease, e *upstream.Error) *upstream.Error {
-	switch {
-	case notTheirs(e.Reason) || e.Reason == upstream.TryTimeout:
-	case end != upstream.None:
-		next := *e
-		next.Reason = end
-		return &next
-	case lease.Overdue():
-		return overdue(lease)
-	}
-	return e
-}
-
-// endOf is why ctx has ended; None where it has not.
-func endOf(ctx context.Context) upstream.Reason {
-	if upstream.Ended(ctx) {
-		return upstream.ContextReason(ctx)
-	}
-	return upstream.None
-}
-
-// fail answers with an error of ours.
-func (x *exchange) fail(err error) {
-	e := upstream.AsError(err)
-	x.failed(e)
-	x.status = e.Reason.Status()
-	x.via.refuse(refusalOf(e, x.grpc), x.last || x.pinned(e) || x.conn.told())
-}
-
-// pinned tells whether a client that named an address, and no service, was
-// told that there is nothing at it: it should ask anew where to go.
-func (x *exchange) pinned(e *upstream.Error) bool {
-	gone := e.Reason == upstream.NoSuchService || e.Reason == upstream.NoEndpoints || e.Reason == upstream.EndpointRemoved
-	_, err := netip.ParseAddrPort(x.name)
-	return gone && err == nil
-}
-
-// failed notes e for metrics and logs.
-func (x *exchange) failed(e *upstream.Error) {
-	x.reason, x.err = e.Reason, e
-	if x.Logger.IsDebug() {
-		x.Logger.Debug("request failed", "cluster", x.label, "layer", e.Reason.Layer(), "reason", e.Reason, "endpoint", e.NextHop, "err", e.Err)
-	}
-}
-
-// end finishes the request, after a defect of ours too.
-func (x *exchange) end() {
-	v := recover()
-	if err, _ := v.(error); v != nil && !errors.Is(err, http.ErrAbortHandler) {
-		x.failed(x.defect(x.conn.remote, v))
-		x.status = upstream.Internal.Status()
-		if x.tries.lease != nil {
-			x.tries.lease.Abandon()
-		}
-		v = http.ErrAbortHandler
-	}
-	// Whatever comes of the rest.
-	defer x.Tracker.end()
-	x.via.close()
-	x.finish(x.via)
-	if v != nil {
-		// Whoever serves the connection ends it, or the stream.
-		panic(v)
-	}
-}
-
-// defect tells of a panic, and gives its error.
-func (c *Config) defect(client string, v any) *upstream.Error {
-	c.panicked(client, v, debug.Stack())
-	return &upstream.Error{Reason: upstream.Internal, Err: fmt.Errorf("%v", v)}
-}
-
-// describer says what only it knows of a request.
-type describer interface{ describe(e *entry) }
-
-// finish puts the request on the books.
-func (x *exchange) finish(d describer) {
-	reason := x.reason
-	if reason == "" {
-		reason = upstream.None
-	}
-	x.Limits.ended(reason)
-	took := time.Since(x.began)
-	if x.memo != nil {
-		x.Metrics.endedAs(&x.memo.series, x.label, max(x.status, 100), reason, took)
-	} else {
-		x.Metrics.ended(x.label, max(x.status, 100), reason, took)
-	}
-	if x.AccessLog != nil {
-		x.AccessLog.add(x.entry(d, reason, took))
-	}
 }
 
 // clientHash is the hash of the client's address, for affinity.

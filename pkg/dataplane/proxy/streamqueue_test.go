@@ -146,7 +146,7 @@ func TestQueueIsBounded(t *testing.T) {
 		r.waiting(0)
 		r.put2(true, func(c *discovery.Cluster) {
 			oneConnection(c)
-			c.Timeout = 100 * time.Millisecond
+			c.Timeout = 500 * time.Millisecond // it gets to the queue within that on a busy machine too
 		}, b.addr)
 		got := r.ask(t.Context(), grpc, echo)
 		if !strings.Contains(got.proxyStatus, limit) || !strings.Contains(got.proxyStatus, "deadline exceeded while waiting for a stream") || !strings.Contains(got.proxyStatus, b.addr) {
@@ -199,8 +199,7 @@ func TestQueueOfRemovedEndpoint(t *testing.T) {
 	both(t, func(t *testing.T, grpc bool) {
 		r := newRig(t)
 		old, next := newNarrow(t, "old"), newBackend(t, "next", nil)
-		one := func(c *discovery.Cluster) { c.Breakers[0].Connections = 1 }
-		r.put2(true, one, old.addr)
+		r.put2(true, oneConnection, old.addr)
 		r.occupy(1, grpc)
 		var a asked
 		r.askAll(&a, t.Context(), 5, grpc)

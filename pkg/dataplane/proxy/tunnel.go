@@ -164,9 +164,9 @@ func reset(c io.Closer) {
 	_ = c.Close()
 }
 
-// guard resets a connection when the client's ends, or the cluster closes what
+// resetWhenOver resets a connection when the client's ends, or the cluster closes what
 // is established; the function it gives undoes that.
-func (x *exchange) guard(c io.Closer) func() bool {
+func (x *exchange) resetWhenOver(c io.Closer) func() bool {
 	return context.AfterFunc(x.over, func() { reset(c) })
 }
 
@@ -186,7 +186,7 @@ func (x *exchange) connect(ctx context.Context) error {
 	defer lease.End(true)
 	defer func() { _ = raw.Close() }()
 	defer x.Tracker.hold(raw)()
-	defer x.guard(raw)()
+	defer x.resetWhenOver(raw)()
 	if err := announce(x.cluster, raw, x.conn.ends); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 	}
 	defer func() { _ = up.Close() }()
 	defer x.Tracker.hold(up)()
-	defer x.guard(up)()
+	defer x.resetWhenOver(up)()
 	x.status = http.StatusSwitchingProtocols
 	if x.method == http.MethodConnect {
 		// HTTP/2 has another word for it (RFC 8441 section 5).

@@ -75,7 +75,8 @@
 // Config.ReadTimeout or ResponseTimeout; a client that does not read has Config.WriteTimeout. A
 // client that has gone is noticed within an eighth of the time that was waited
 // already, at least 50 ms and at most 5 s, unless it had sent another request
-// ahead. An idle connection, of a client or in a pool, holds no buffer. A busy one holds two of 16 KiB, and
+// ahead. One that still sends when the last answer is out gets the time to read it that package
+// linger gives, and 16 MiB of what it sends are thrown away. An idle connection, of a client or in a pool, holds no buffer. A busy one holds two of 16 KiB, and
 // 64 KiB for each long body. TLS connections work, without the savings above and
 // without the look at who has gone; what a net.Conn is decides.
 package relay

@@ -42,7 +42,7 @@ type Decoder struct {
 	hp     *hpack.Decoder
 	limits Limits
 	// seen are fields found valid before; hpack gives those in its table with the same memory each time. Its
-	// length is a power of two, and grows where many lost their places to others.
+	// length is a power of two, and grows where many lost their places to others; lost is how many did since.
 	seen []known
 	lost int
 

@@ -136,8 +136,8 @@ func (e *Encoder) field(dst []byte, name, value string, sensitive bool) []byte {
 	hash := nameHash*31 + maphash.String(e.seed, value)
 	slot := &e.fields[hash%slots]
 	for _, r := range slot {
-		if index := e.match(r, name, value); index > 0 {
-			return appendInt(dst, 0x80, 7, index)
+		if i := e.match(r, name, value); i > 0 {
+			return appendInt(dst, 0x80, 7, i)
 		}
 	}
 	if i := staticPairs[pair{name, value}]; i > 0 {
@@ -206,6 +206,7 @@ func (e *Encoder) match(r ref, name, value string) uint64 {
 	return 0
 }
 
+// index is that of the entry of such an age (RFC 7541 section 2.3.3).
 func index(age uint64) uint64 { return uint64(len(static)) + 1 + age }
 
 // insert makes an entry of copies: the strings may be somebody's memory.

@@ -1,0 +1,111 @@
+package http2
+
+// resend sends what has come of the request so far. It needs mu.
+func (s *Stream) resend(t *Turn) {
+	end := s.recvEnded && !s.hasTrailers
+	if len(s.kept) > 0 || end {
+		s.consume(t, s.far.Data(t, s.farToken, s.kept, end))
+	}
+	if len(s.kept) > s.server.cfg.ReplayBytes {
+		s.unkeep()
+	}
+	if s.hasTrailers {
+		s.far.Trailers(t, s.farToken, s.trailers)
+	}
+}
+
+// body passes some of the request's body on. It needs mu.
+func (s *Stream) body(t *Turn, p []byte, end bool) {
+	v := s.server
+	s.received += int64(len(p))
+	s.came = true
+	v.held += len(p)
+	s.requested(end)
+	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
+		s.fail(t, tooLarge(limit))
+		return
+	}
+	switch s.phase {
+	case replying:
+		s.discard(t, end)
+	case sending:
+		n := s.far.Data(t, s.farToken, p, end)
+		if !s.lost {
+			if s.kept = append(s.kept, p...); len(s.kept) > v.cfg.ReplayBytes {
+				s.unkeep()
+			}
+		}
+		s.consume(t, n)
+		s.maybeClose(t)
+	default:
+		s.kept = append(s.kept, p...)
+	}
+}
+
+// discard takes what came for nobody. It needs mu.
+func (s *Stream) discard(t *Turn, end bool) {
+	s.consumed = s.received
+	s.consume(t, 0)
+	if end {
+		s.maybeClose(t)
+	}
+}
+
+func (s *Stream) forwardTrailers(t *Turn) {
+	switch s.phase {
+	case sending:
+		s.far.Trailers(t, s.farToken, s.trailers)
+		s.maybeClose(t)
+	case replying:
+		s.maybeClose(t)
+	default:
+	}
+}
+
+// consume gives n more bytes back to the client, but for those of an earlier attempt. It needs mu.
+func (s *Stream) consume(t *Turn, n int) {
+	s.consumed += int64(n)
+	more := int(s.consumed - s.credited)
+	if more <= 0 {
+		return
+	}
+	v := s.server
+	s.credited = s.consumed
+	v.held -= more
+	s.owed += more
+	s.repay(t)
+	v.repay(t)
+}
+
+// repay gives the stream's window back when that is worth a frame. It needs mu.
+func (s *Stream) repay(t *Turn) {
+	v := s.server
+	if s.recvEnded || s.owed < v.cfg.StreamWindow/4 {
+		return
+	}
+	v.send(t, appendWindowUpdate(v.put().b, s.id, s.owed))
+	s.recvWindow += s.owed
+	s.owed = 0
+}
+
+func (s *Stream) left(t *Turn, n int) {
+	if s.phase == sending {
+		s.far.Consumed(t, s.farToken, s.grow(n))
+	}
+}
+
+// grow gives n, which is to be told to the endpoint as consumed, or more, where the answer's window there is to
+// grow: once, if it is long, and if all of the client's windows together have not grown too much. So what a client
+// that reads nothing has us hold is MaxBuffered and a small window for each stream, and a stream always has that one. It needs mu.
+func (s *Stream) grow(n int) int {
+	if n == 0 || s.grown > 0 || s.sentBytes < growAfter {
+		return n
+	}
+	v, more := s.server, growth(s.far)
+	if v.grown+more > v.cfg.MaxBuffered {
+		return n
+	}
+	s.grown = more
+	v.grown += more
+	return n + more
+}
