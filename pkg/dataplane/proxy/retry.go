@@ -31,8 +31,8 @@ type attempts struct {
 	hash   uint64
 	// tried are the endpoints that were chosen, sent those of them that may have worked on the request.
 	tried, sent []mesh.EndpointKey
-	// broke is the last failure on an endpoint in sent.
-	broke *upstream.Error
+	// broke is the last failure on an endpoint in sent, last the last one of all.
+	broke, last *upstream.Error
 	// label is for the metrics: why the next attempt is made; "" for the first.
 	label string
 	// dials and sends count what failed, repeats what the policy allowed.
@@ -106,6 +106,8 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 		case errors.Is(err, endpoints.ErrAllTried) && len(a.tried) > len(a.sent):
 			// All have been to; the last resort is to go round again.
 			a.around()
+		case errors.Is(err, endpoints.ErrAllTried):
+			return nil, a.exhausted(ctx)
 		case errors.Is(err, endpoints.ErrMustWait):
 			return nil, err
 		case a.broke != nil && !upstream.Ended(ctx):
@@ -115,6 +117,17 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 			return nil, err
 		}
 	}
+}
+
+// exhausted is the error of a request that has been to all endpoints that it may go to.
+func (a *attempts) exhausted(ctx context.Context) error {
+	switch {
+	case upstream.Ended(ctx):
+		return &upstream.Error{Reason: upstream.ContextReason(ctx), Err: endpoints.ErrAllTried}
+	case a.broke != nil:
+		return a.broke
+	}
+	return a.last
 }
 
 // try makes one attempt. A failure has ended the lease.
@@ -213,6 +226,7 @@ func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) ve
 	if !again {
 		return giveUp
 	}
+	a.last = e
 	a.label = string(e.Reason)
 	switch {
 	case a.dialling:
