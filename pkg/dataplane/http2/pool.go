@@ -62,8 +62,10 @@ type Pool struct {
 	// shut: the last dial was refused by the limit of connections, and nobody said since that there may be one.
 	// again: somebody said so while a dial was under way.
 	shut, again bool
-	retired     bool
-	kill        *time.Timer
+	// resting is set for a while after a connection came to nothing, while some stay.
+	resting *time.Timer
+	retired bool
+	kill    *time.Timer
 
 	// waiters is the length of queue.
 	waiters atomic.Int64
@@ -155,8 +157,11 @@ func (p *Pool) Connections() int {
 	return len(p.conns) + len(p.leaving)
 }
 
-// CloseIdle closes the connections that carry nothing now.
+// CloseIdle closes the connections that carry nothing now, unless somebody waits for a place: it is about to have one.
 func (p *Pool) CloseIdle() {
+	if p.wanted() {
+		return
+	}
 	for _, c := range p.taken() {
 		c.quitIfIdle()
 	}
@@ -209,8 +214,10 @@ func (p *Pool) Close() {
 	p.cutAll()
 	p.cancel()
 	p.mu.Lock()
-	if p.kill != nil {
-		p.kill.Stop()
+	for _, timer := range []*time.Timer{p.kill, p.resting} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	p.mu.Unlock()
 	p.all.Wait()

@@ -58,8 +58,8 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 func (p *Pool) dialFor(n int) {
 	switch {
 	case n <= 0 || p.retired || p.enough(n):
-	case p.shut && p.staying > 0:
-		// Wake has one made for those who stay, as soon as it may be.
+	case p.staying > 0 && (p.shut || p.resting != nil):
+		// Wake has one made for those who stay, as soon as it may be, or rested.
 	case slices.ContainsFunc(p.conns, (*Client).barred):
 	default:
 		p.dial()
