@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
