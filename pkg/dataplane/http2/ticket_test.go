@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,7 +148,9 @@ func (r *relayRig) active() (n int) {
 // the dial of the next request would else close it, where there may be no other.
 func TestCloseIdleLeavesWhatIsWaitedFor(t *testing.T) {
 	raise := make(chan struct{})
+	var made atomic.Int32
 	address := netip.MustParseAddrPort(scripted(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 0}}, func(c *rawConn) {
+		made.Add(1)
 		<-raise
 		_ = c.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 		c.respond(c.request(), true, ":status", "204")
@@ -171,4 +174,7 @@ func TestCloseIdleLeavesWhatIsWaitedFor(t *testing.T) {
 	p.CloseIdle()
 	close(raise)
 	wg.Wait()
+	if n := made.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
 }
