@@ -51,8 +51,9 @@ type clientOwner interface {
 	wanted() bool
 	// Flush looks for those who wait.
 	Flusher
-	// clientLeaves says that the connection takes no more calls.
-	clientLeaves(t *Turn, c *Client)
+	// clientLeaves says that the connection takes no more calls. useless is the error of one that the endpoint let
+	// go before it carried any; nil for any other.
+	clientLeaves(t *Turn, c *Client, useless *upstream.Error)
 }
 
 func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwner) *Client {
@@ -68,13 +69,16 @@ func (c *Client) run(ctx context.Context) error {
 	defer c.waitContext(ctx)()
 	c.startTicks()
 	err := c.speak()
+	var useless *upstream.Error
 	c.mu.Lock()
 	if c.failure != nil {
 		err = c.failure
+	} else {
+		useless = c.useless()
 	}
 	c.leaving = true
 	c.mu.Unlock()
-	c.owner.clientLeaves(&c.turn, c)
+	c.owner.clientLeaves(&c.turn, c, useless)
 	c.failAll(&c.turn, err)
 	return c.finish(&c.turn, err)
 }
@@ -86,6 +90,17 @@ func (c *Client) speak() (err error) {
 	c.unhold()
 	c.turn.flush()
 	return c.link.run()
+}
+
+// useless is the error of a connection that the endpoint lets go before it carried a call; nil where it did. It needs mu.
+func (c *Client) useless() *upstream.Error {
+	if c.nextID > 1 {
+		return nil
+	}
+	return &upstream.Error{
+		Reason: upstream.ConnectFailed, NextHop: c.address, Unsent: true, Unanswered: true,
+		Err: errors.New("connected, and let go before it carried a request"),
+	}
 }
 
 // failAll ends all calls because the connection did.

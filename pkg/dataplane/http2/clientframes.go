@@ -205,8 +205,9 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	if len(c.calls) == 0 {
 		c.quit(t)
 	}
+	useless := c.useless()
 	c.unhold()
-	c.owner.clientLeaves(t, c)
+	c.owner.clientLeaves(t, c, useless)
 	for _, l := range back {
 		l.near.Failed(t, l.token, &upstream.Error{
 			Reason: upstream.StreamRefused, NextHop: c.address, Unsent: true, Unanswered: true,

@@ -298,9 +298,9 @@ func (o *opening) clientReady(t *Turn, c *Client, _ bool) {
 		}
 	})
 }
-func (o *opening) wanted() bool                { return false }
-func (o *opening) Flush(*Turn)                 {}
-func (o *opening) clientLeaves(*Turn, *Client) {}
+func (o *opening) wanted() bool                                 { return false }
+func (o *opening) Flush(*Turn)                                  {}
+func (o *opening) clientLeaves(*Turn, *Client, *upstream.Error) {}
 
 var responseLists = [][]byte{
 	block(":status", "200"), block(":status", "200", "content-length", "64"), block(":status", "103"), block(":status", "101"),

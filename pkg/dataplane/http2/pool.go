@@ -62,8 +62,12 @@ type Pool struct {
 	// shut: the last dial was refused by the limit of connections, and nobody said since that there may be one.
 	// again: somebody said so while a dial was under way.
 	shut, again bool
-	retired     bool
-	kill        *time.Timer
+	// miss is why a connection was not made, the last time.
+	miss *upstream.Error
+	// resting is set for a while after a connection came to nothing, while some stay.
+	resting *time.Timer
+	retired bool
+	kill    *time.Timer
 
 	// waiters is the length of queue.
 	waiters atomic.Int64
@@ -155,7 +159,7 @@ func (p *Pool) Connections() int {
 	return len(p.conns) + len(p.leaving)
 }
 
-// CloseIdle closes the connections that carry nothing now, unless somebody waits who is about to use them.
+// CloseIdle closes the connections that carry nothing now, unless somebody waits for a place: it is about to have one.
 func (p *Pool) CloseIdle() {
 	if p.wanted() {
 		return
@@ -212,8 +216,10 @@ func (p *Pool) Close() {
 	p.cutAll()
 	p.cancel()
 	p.mu.Lock()
-	if p.kill != nil {
-		p.kill.Stop()
+	for _, timer := range []*time.Timer{p.kill, p.resting} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	p.mu.Unlock()
 	p.all.Wait()

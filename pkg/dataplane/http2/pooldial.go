@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"slices"
@@ -83,38 +84,68 @@ func (p *Pool) reach() (nc net.Conn, err error) {
 	return p.cfg.Dial(p.ctx)
 }
 
-// missed fails those who wait for a connection that could not be made, unless others are being made. Where there
-// are some, they are not the ones to wait for: only those who are not patient are then told that they are full.
+// missed notes that a connection could not be made.
 func (p *Pool) missed(e *upstream.Error) {
 	var t Turn
 	p.mu.Lock()
 	p.dialling--
-	p.shut = e.Reason == upstream.BreakerConnections && !p.again
-	if p.again {
-		p.again = false
+	p.miss = e
+	refused := e.Reason == upstream.BreakerConnections
+	p.shut = refused && !p.again
+	if refused && p.again {
 		p.dialFor(p.staying)
 	}
-	var out []waiter
+	p.again = false
+	out, e := p.inVain(&t, e)
+	p.mu.Unlock()
+	failEach(&t, out, e)
+	t.End()
+}
+
+// inVain gives those whose wait for a connection that came to nothing is over, with their error: all, unless others
+// are being made. Where there are some, they are not the ones to wait for: only those who are not patient are then
+// told that they are full. It needs mu.
+func (p *Pool) inVain(t *Turn, e *upstream.Error) (out []waiter, why *upstream.Error) {
 	switch some := len(p.conns) > 0 || p.shut && len(p.leaving) > 0; {
 	case p.retired:
-		out, e = p.pick(everybody), p.gone()
+		return p.pick(everybody), p.gone()
 	case p.dialling > 0:
 	case !some:
-		out = p.pick(everybody)
+		return p.pick(everybody), e
 	case p.places(1) > 0:
 		// Another connection has become ready meanwhile.
 		t.Add(p)
 	default:
-		out = p.pick(func(w waiter) bool { return !w.stays })
+		out, why = p.pick(func(w waiter) bool { return !w.stays }), e
 		// One that winds up takes no more either, but that is not for its streams. One that carries nothing was idle,
 		// and gives its place back at once.
 		if p.shut && (len(p.conns) > 0 || p.emptying()) {
-			e = p.full()
+			why = p.full()
 		}
 	}
-	p.mu.Unlock()
-	failEach(&t, out, e)
-	t.End()
+	if !p.shut && p.staying > 0 {
+		p.rest()
+	}
+	return out, why
+}
+
+// restFor is about how long no connection is made for those who stay after one came to nothing.
+const restFor = 200 * time.Millisecond
+
+// rest has none made for a while for those who stay: nobody else would slow that down. It needs mu.
+func (p *Pool) rest() {
+	if p.resting == nil {
+		p.resting = time.AfterFunc(restFor/2+rand.N(restFor/2), p.rested)
+	}
+}
+
+// rested has one made for those who still wait.
+func (p *Pool) rested() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resting = nil
+	n := len(p.queue)
+	p.dialFor(n - p.places(n))
 }
 
 // emptying tells whether a connection that is leaving carries nothing any more. It needs mu.
@@ -166,14 +197,19 @@ func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
 	}
 }
 
-// clientLeaves takes a connection out of service.
-func (p *Pool) clientLeaves(t *Turn, c *Client) {
+// clientLeaves takes a connection out of service. One that was of no use is as good as one that could not be made.
+func (p *Pool) clientLeaves(t *Turn, c *Client, useless *upstream.Error) {
+	var out []waiter
 	p.mu.Lock()
 	if i := slices.Index(p.conns, c); i >= 0 {
 		p.conns = slices.Delete(p.conns, i, i+1)
 		p.leaving[c] = struct{}{}
+		if useless != nil {
+			out, useless = p.inVain(t, useless)
+		}
 	}
 	p.mu.Unlock()
+	failEach(t, out, useless)
 	if p.wanted() {
 		t.Add(p)
 	}

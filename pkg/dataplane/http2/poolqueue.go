@@ -58,8 +58,8 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 func (p *Pool) dialFor(n int) {
 	switch {
 	case n <= 0 || p.retired || p.enough(n):
-	case p.shut && p.staying > 0:
-		// Wake has one made for those who stay, as soon as it may be.
+	case p.staying > 0 && (p.shut || p.resting != nil):
+		// Wake has one made for those who stay, as soon as it may be, or rested.
 	case slices.ContainsFunc(p.conns, (*Client).barred):
 	default:
 		p.dial()
@@ -68,6 +68,10 @@ func (p *Pool) dialFor(n int) {
 
 // full is the error of a request for which there is no place. It needs mu.
 func (p *Pool) full() *upstream.Error {
+	if len(p.conns)+len(p.leaving) == 0 && p.miss != nil {
+		// It is not for the streams of any.
+		return p.miss
+	}
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 	switch {
 	case slices.ContainsFunc(p.conns, (*Client).barred):

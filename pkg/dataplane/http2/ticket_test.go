@@ -2,10 +2,14 @@ package http2
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -138,4 +142,39 @@ func (r *relayRig) active() (n int) {
 		n += v.Active()
 	}
 	return n
+}
+
+// TestCloseIdleLeavesWhatIsWaitedFor: a connection that somebody waits for a place on carries nothing yet, and is not idle:
+// the dial of the next request would else close it, where there may be no other.
+func TestCloseIdleLeavesWhatIsWaitedFor(t *testing.T) {
+	raise := make(chan struct{})
+	var made atomic.Int32
+	address := netip.MustParseAddrPort(scripted(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 0}}, func(c *rawConn) {
+		made.Add(1)
+		<-raise
+		_ = c.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
+		c.respond(c.request(), true, ":status", "204")
+		c.request()
+	}))
+	p := NewPool(PoolConfig{Address: address})
+	defer p.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		a, err := p.Ask(t.Context(), &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}, true)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if status, _, err := receive(a); status != 204 || err != nil {
+			t.Error(status, err)
+		}
+		a.End()
+	})
+	waitFor(t, "it waits at a connection", func() bool { return p.Connections() == 1 && p.wanted() })
+	p.CloseIdle()
+	close(raise)
+	wg.Wait()
+	if n := made.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
 }
