@@ -60,7 +60,8 @@ arch:
 FUZZED := ./pkg/xds/ads:FuzzTranscript:10000x \
 	./pkg/dataplane/http1:FuzzRequest:250000x ./pkg/dataplane/http1:FuzzChunked:250000x ./pkg/dataplane/http1:FuzzResponse:250000x \
 	./pkg/dataplane/http1/relay:FuzzRelay:100000x ./pkg/dataplane/http1/relay:FuzzAnswer:100000x \
-	./pkg/dataplane/http2:FuzzServer:25000x ./pkg/dataplane/http2:FuzzClient:25000x ./pkg/dataplane/http2/header:FuzzTranslate:200000x
+	./pkg/dataplane/http2:FuzzServer:25000x ./pkg/dataplane/http2:FuzzClient:25000x ./pkg/dataplane/http2/header:FuzzTranslate:200000x \
+	./pkg/dataplane/http2/header:FuzzEncoderTable:30000x
 
 # Packages first: what is wrong there explains what fails above them. A failure in
 # one part does not keep the others from being run. Allocations are counted

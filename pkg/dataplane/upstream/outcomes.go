@@ -162,7 +162,7 @@ var outcomes = []outcome{
 	},
 	{
 		ConnectFailed, Connection, http.StatusServiceUnavailable, codes.Unavailable, "destination_unavailable",
-		"Connecting failed in another way.", "The error has the cause.",
+		"Connecting failed in another way; over HTTP/2 also, the endpoint let the connection go before it carried a request.", "The error has the cause.",
 	},
 	{
 		EndpointEjected, Connection, http.StatusServiceUnavailable, codes.Unavailable, "connection_terminated",
