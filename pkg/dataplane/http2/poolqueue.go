@@ -70,7 +70,8 @@ func (p *Pool) dialFor(n int) {
 func (p *Pool) full() *upstream.Error {
 	if len(p.conns)+len(p.leaving) == 0 && p.miss != nil {
 		// It is not for the streams of any.
-		return p.miss
+		e := *p.miss
+		return &e
 	}
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 	switch {
@@ -89,7 +90,11 @@ func (p *Pool) Late(cause error) *upstream.Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.full()
-	e.Err = fmt.Errorf("%w while waiting for a stream: %w", cause, e.Err)
+	before := e.Err
+	e.Err = fmt.Errorf("%w while waiting for a stream", cause)
+	if before != nil {
+		e.Err = fmt.Errorf("%w: %w", e.Err, before)
+	}
 	return e
 }
 
