@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/program"
@@ -19,6 +22,10 @@ func TestExitCodes(t *testing.T) {
 	defer taken.Close()
 	dir := t.TempDir()
 	nowhere := filepath.Join(dir, "none", "file")
+	broken, noCA, good := filepath.Join(dir, "broken"), filepath.Join(dir, "no-ca"), filepath.Join(dir, "good")
+	write(t, broken, "node:\n  id: [\n")
+	write(t, noCA, kubeconfig("certificate-authority: "+nowhere))
+	write(t, good, kubeconfig("insecure-skip-tls-verify: true"))
 	cases := []struct {
 		code int
 		args []string
@@ -35,6 +42,11 @@ func TestExitCodes(t *testing.T) {
 		{2, []string{"serve", "--manifests", dir, "--audit-log", nowhere}},
 		{2, []string{"serve", "--check-config", "--nonsense"}},
 		{1, []string{"serve", "--manifests", nowhere, "--check-config"}},
+		{0, []string{"serve", "--kubeconfig", good, "--check-config"}},
+		{1, []string{"serve", "--kubeconfig", broken, "--check-config"}},
+		{2, []string{"serve", "--kubeconfig", broken}},
+		{1, []string{"serve", "--kubeconfig", noCA, "--check-config"}},
+		{2, []string{"serve", "--kubeconfig", noCA}},
 		{1, []string{"serve", "--manifests", dir, "--xds-address", taken.Addr().String()}},
 		{2, []string{"bootstrap"}},
 		{2, []string{"bootstrap", "envoy"}},
@@ -59,5 +71,21 @@ func TestExitCodes(t *testing.T) {
 		if code := run(t.Context(), p, c.args); code != c.code || (code != 0) != (stderr.Len() > 0) {
 			t.Errorf("%q: exit code %d, want %d\n%s%s", c.args, code, c.code, &stdout, &stderr)
 		}
+		if at := slices.Index(c.args, "--kubeconfig"); at >= 0 && c.code != 0 && !strings.Contains(stderr.String(), c.args[at+1]) {
+			t.Errorf("%q: the error does not name the file: %s", c.args, &stderr)
+		}
+	}
+}
+
+// kubeconfig is one with a line more on its cluster.
+func kubeconfig(more string) string {
+	return `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", ` + more + `}}]}`
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

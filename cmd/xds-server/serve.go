@@ -22,6 +22,9 @@ import (
 
 func serve(ctx context.Context, p program.Process, args []string) int {
 	c, result, err := config.LoadServer(args, p.LookupEnv)
+	if err == nil && (result.Action == config.Run || result.Action == config.Check) && c.Source == config.FromKubeconfig {
+		err = kube.Config{Kubeconfig: c.Kubeconfig}.Check()
+	}
 	if code, run := p.Configured(result, err); !run {
 		return code
 	}

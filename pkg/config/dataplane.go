@@ -37,8 +37,9 @@ func (l Listen) String() string {
 	return text
 }
 
-// parseListen takes ADDRESS=CLUSTER[,tcp|http[,proxy]]; tcp is the default.
-func parseListen(s string) (Listen, error) {
+// ParseListen takes ADDRESS=CLUSTER[,tcp|http][,proxy]; tcp is the default, and the only one with proxy. The error
+// says which part is wrong.
+func ParseListen(s string) (Listen, error) {
 	form := func(reason string) (Listen, error) {
 		return Listen{}, fmt.Errorf("%q: %s (the form is ADDRESS=CLUSTER[,tcp|http][,proxy])", s, reason)
 	}
@@ -171,7 +172,7 @@ func dataplaneTable(c *Dataplane) *table {
 	text(t, &c.InboundAddress, "inbound-address", "address", "take captured inbound connections here; empty is off", optional(listenAddress))
 	text(t, &c.HealthAddress, "health-address", "address", "serve /ready and /drain for kubelet here; empty is off", optional(listenAddress))
 	list(t, &c.Listen, "listen", "ADDRESS=CLUSTER[,tcp|http][,proxy]", "take traffic for one cluster here, with proxy behind a PROXY header (repeatable)",
-		strings.Fields, parseListen, Listen.String)
+		strings.Fields, ParseListen, Listen.String)
 	path(t, &c.StateDir, "state-dir", "directory", "keep the last good configuration here, for a start without a control plane", makeableDirectory)
 	text(t, &c.Namespace, "namespace", "name", "namespace that short names are looked up in", namespaceName)
 	text(t, &c.Pod, "pod", "name", "name of the pod that the proxy runs in", anyText)

@@ -162,7 +162,7 @@ items: [{apiVersion: v1, kind: Pod, metadata: {name: inner}}]
 	}
 	want := `document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/drain-timeout]: "soon": want whole seconds from 0s to 600s, such as 25s
 document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/proxy-cpu]: "a lot": want a quantity such as 50m or 64Mi
-document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/listen]: "127.0.0.1=db": want ADDRESS=CLUSTER[,tcp|http][,proxy], separated by spaces
+document 2: Deployment shop/web: spec.template.metadata.annotations[freshmesh.dev/listen]: "127.0.0.1" is not an address such as 127.0.0.1:15000 or :15000
 document 3: Pod a: spec.hostNetwork: cannot unmarshal string into bool
 document 4: Job j-*: spec.template: missing, or no object
 document 5: Pod empty: spec.containers: empty

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"github.com/freshmesh/freshmesh/pkg/config"
 )
 
 const listenForm = "want ADDRESS=CLUSTER[,tcp|http][,proxy], separated by spaces"
@@ -21,7 +23,7 @@ var listener = regexp.MustCompile(`^(` +
 
 var spaced = regexp.MustCompile(`\S+`)
 
-// judgeListen takes what the data plane takes as --listen, but for what nobody
+// judgeListen takes, with its words for what is wrong, what the data plane takes as --listen, but for what nobody
 // needs there: spaces of other scripts, empty brackets, zones of IPv6
 // addresses, and IPv4 addresses in the guise of IPv6.
 func judgeListen(value string) error {
@@ -30,6 +32,9 @@ func judgeListen(value string) error {
 		return errors.New(listenForm)
 	}
 	for _, part := range parts {
+		if _, err := config.ParseListen(part); err != nil {
+			return err
+		}
 		if !listener.MatchString(part) {
 			return fmt.Errorf("%q: %s", part, listenForm)
 		}

@@ -141,6 +141,22 @@ func restConfig(c Config) (*rest.Config, error) {
 	return r, nil
 }
 
+// Check tells what is wrong with c's kubeconfig, or the files that it names; nil for nothing. It sends nothing.
+// The error, of one line, names the kubeconfig.
+func (c Config) Check() error {
+	r, err := restConfig(c)
+	if err != nil {
+		return err
+	}
+	if _, _, err := rest.DefaultServerUrlFor(r); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, flat(err))
+	}
+	if _, err := rest.TLSConfigFor(r); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, flat(err))
+	}
+	return nil
+}
+
 // hostOf is the host and port of a server's URL.
 func hostOf(server string) string {
 	if u, err := url.Parse(server); err == nil && u.Host != "" {

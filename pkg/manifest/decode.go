@@ -166,7 +166,9 @@ func (d *decoder) object(doc document, value []byte, t metav1.TypeMeta) {
 	}
 	strict, err := kjson.UnmarshalStrict(value, o)
 	if err != nil {
-		d.Fatal(doc.begin(), "%s: %s", t.Kind, directory.OneLine(err))
+		if !d.unquoted(doc, value, t.Kind) {
+			d.Fatal(doc.begin(), "%s: %s", t.Kind, directory.OneLine(err))
+		}
 		return
 	}
 	o.SetUID("")
@@ -278,7 +280,12 @@ func fieldLine(doc document, err error) int {
 	if name == nil {
 		return doc.begin()
 	}
-	key, err := regexp.Compile(`(?m)(?:^|[\s{,-])["']?` + regexp.QuoteMeta(name[1]) + `["']?\s*:`)
+	return keyLine(doc, name[1])
+}
+
+// keyLine is the first line of the document with a key of that name, else its first content.
+func keyLine(doc document, name string) int {
+	key, err := regexp.Compile(`(?m)(?:^|[\s{,-])["']?` + regexp.QuoteMeta(name) + `["']?\s*:`)
 	if err != nil {
 		return doc.begin()
 	}

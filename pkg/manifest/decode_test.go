@@ -51,6 +51,24 @@ func TestDecode(t *testing.T) {
 		{"json cut short", "a.json", slice + ",\n", []string{"fatal 2 unexpected EOF"}},
 		{"json syntax", "a.json", "{\n\"a\": ]\n}", []string{"fatal 2 invalid character ']' looking for beginning of value"}},
 		{"wrong type", "a.yaml", "\n\n---\n\napiVersion: v1\nkind: Service\nspec: 1\n", []string{"fatal 5 Service: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"}},
+		{
+			"unquoted annotation", "a.yaml", "# x\n---\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    freshmesh.dev/timeout: 1\n    freshmesh.dev/x: yes\n  labels: {version: 1.5, app: a}\nspec: {selector: {version: -2}}\n---\n" + service("b", 80),
+			[]string{
+				"13 Service b",
+				`fatal 8 Service a: metadata.annotations["freshmesh.dev/timeout"]: 1 is no text as it stands: put the value in quotes`,
+				`fatal 9 Service a: metadata.annotations["freshmesh.dev/x"]: true is no text as it stands: put the value in quotes`,
+				`fatal 10 Service a: metadata.labels["version"]: 1.5 is no text as it stands: put the value in quotes`,
+				`fatal 10 Service a: spec.selector["version"]: -2 is no text as it stands: put the value in quotes`,
+			},
+		},
+		{
+			"unquoted in a list of json", "a.json", `{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"annotations":{"a":1}},"spec":{"nodeSelector":{"n":false}}}]}`,
+			[]string{
+				`fatal 1 Pod: metadata.annotations["a"]: 1 is no text as it stands: put the value in quotes`,
+				`fatal 1 Pod: spec.nodeSelector["n"]: false is no text as it stands: put the value in quotes`,
+			},
+		},
+		{"annotation that is no scalar", "a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {annotations: {a: [1]}}\n", []string{"fatal 1 Service: json: cannot unmarshal array into Go struct field ObjectMeta.metadata.annotations of type string"}},
 		{"too deep", "a.json", strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5) + strings.Repeat("]}", 5), []string{"fatal 1 lists within lists deeper than 4"}},
 	}
 	for _, tt := range tests {

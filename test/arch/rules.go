@@ -73,7 +73,8 @@ var rules = []rule{
 	{path: "pkg/dataplane/...", may: []string{"pkg/mesh", "pkg/dataplane/..."}},
 	{path: "pkg/config"},
 	{path: "pkg/bootstrap"},
-	{path: "pkg/inject"},
+	// An annotation has the form of a flag, and is judged as that.
+	{path: "pkg/inject", may: []string{"pkg/config"}},
 	{path: "internal/testaddr"},
 	{path: "internal/profiling"},
 	{path: "internal/kubetest", may: []string{"internal/testaddr"}},

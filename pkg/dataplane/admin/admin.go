@@ -68,11 +68,12 @@ type Config struct {
 // route is one path of the admin side.
 type route struct {
 	method, path, help string
-	serve              func(http.ResponseWriter, *http.Request)
+	// serve is nil where another handler has the path.
+	serve func(http.ResponseWriter, *http.Request)
 }
 
 func (c Config) routes() []route {
-	return []route{
+	all := []route{
 		{http.MethodGet, "/ready", "200 when live, else 503 and why", c.ready},
 		{http.MethodGet, "/server_info", "version, state, uptime", c.serverInfo},
 		{http.MethodGet, "/clusters", "endpoints and their state (?format=json)", c.clusters},
@@ -88,6 +89,11 @@ func (c Config) routes() []route {
 		{http.MethodPost, "/logging", "log level (?level=trace|debug|info|warn|error)", c.logging},
 		{http.MethodPost, "/quitquitquit", "drain and exit", c.quit},
 	}
+	if c.Pprof {
+		// Its handlers are several, and take every method.
+		all = append(all, route{http.MethodGet, "/debug/pprof/", "profiles of the process", nil})
+	}
+	return all
 }
 
 // Handler serves the admin address.
@@ -95,7 +101,9 @@ func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	routes := c.routes()
 	for _, r := range routes {
-		mux.HandleFunc(r.method+" "+r.path, r.serve)
+		if r.serve != nil {
+			mux.HandleFunc(r.method+" "+r.path, r.serve)
+		}
 	}
 	if c.Pprof {
 		profiling.Handle(mux)

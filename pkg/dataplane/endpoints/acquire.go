@@ -226,6 +226,25 @@ func (w *wait) verdict(now time.Time) error {
 	return e
 }
 
+// sum says how many of the endpoints are ejected and fail their health check, since when none is usable. It needs mu.
+func (c *Cluster) sum(ejected, failed int) string {
+	all, since := len(c.order), c.availability.without.UTC().Format("15:04:05.000Z")
+	one := all == 1
+	switch {
+	case ejected+failed == 0 && one:
+		return fmt.Sprintf("the only endpoint of %s is not healthy since %s", c.name, since)
+	case ejected+failed == 0:
+		return fmt.Sprintf("none of %d endpoints of %s is healthy since %s", all, c.name, since)
+	case one && failed == 1:
+		return fmt.Sprintf("the only endpoint of %s fails its health check, none usable since %s", c.name, since)
+	case one:
+		return fmt.Sprintf("the only endpoint of %s ejected since %s", c.name, since)
+	case ejected == all:
+		return fmt.Sprintf("all %d endpoints of %s ejected since %s", all, c.name, since)
+	}
+	return fmt.Sprintf("of %d endpoints of %s: %d ejected, %d failing the health check, none usable since %s", all, c.name, ejected, failed, since)
+}
+
 // why says what is wrong with the endpoints, and which of those that are out
 // failed last; out is false when discovery lists none that could be used. It needs mu.
 func (c *Cluster) why() (out bool, hop netip.AddrPort, text string) {
@@ -243,14 +262,9 @@ func (c *Cluster) why() (out bool, hop netip.AddrPort, text string) {
 			failed++
 		}
 	}
-	all, since := len(c.order), c.availability.without.UTC().Format("15:04:05.000Z")
-	switch {
-	case ejected+failed == 0:
-		return false, hop, fmt.Sprintf("none of %d endpoints of %s is healthy since %s", all, c.name, since)
-	case ejected == all:
-		text = fmt.Sprintf("all %d endpoints of %s ejected since %s", all, c.name, since)
-	default:
-		text = fmt.Sprintf("of %d endpoints of %s %d are ejected and %d fail their health check, none usable since %s", all, c.name, ejected, failed, since)
+	text = c.sum(ejected, failed)
+	if ejected+failed == 0 {
+		return false, hop, text
 	}
 	if last == nil {
 		return true, hop, text

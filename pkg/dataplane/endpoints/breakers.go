@@ -101,8 +101,13 @@ func (c *Cluster) enter(p discovery.Priority, b Breaker) error {
 	}
 	return &upstream.Error{
 		Reason: b.Reason(), Unsent: true, Unanswered: true,
-		Err: fmt.Errorf("cluster %s is at its limit of %d", c.name, limit),
+		Err: c.atLimit(limit),
 	}
+}
+
+// atLimit is what a request is told that a breaker sheds; which breaker, its reason says.
+func (c *Cluster) atLimit(limit uint64) error {
+	return fmt.Errorf("cluster %s is at its limit of %d", c.name, limit)
 }
 
 // BeginRetry asks the retry breaker for one more retry at this priority. With
@@ -153,7 +158,7 @@ type gate struct {
 }
 
 // Open takes a place, closing idle connections of the cluster for it if need be.
-func (g *gate) Open() bool {
+func (g *gate) Open() error {
 	c := g.cluster
 	breaker := &c.gauges[discovery.DefaultPriority][Connections]
 	limit := c.limit(discovery.DefaultPriority, Connections)
@@ -161,11 +166,11 @@ func (g *gate) Open() bool {
 		c.closeIdle(limit)
 	}
 	if !breaker.enter(limit) {
-		return false
+		return c.atLimit(limit)
 	}
 	g.totals.cxActive.Add(1)
 	g.totals.cxTotal.Add(1)
-	return true
+	return nil
 }
 
 // Closed gives the place back, and tells those who wait for one.

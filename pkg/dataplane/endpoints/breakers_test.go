@@ -188,7 +188,7 @@ func TestBreakerOnConnections(t *testing.T) {
 		open = append(open, raw)
 	}
 	_, l, err := dial()
-	if upstream.ReasonOf(err) != upstream.BreakerConnections {
+	if upstream.ReasonOf(err) != upstream.BreakerConnections || !strings.HasSuffix(err.Error(), " is at its limit of 2") || !strings.Contains(err.Error(), ": cluster ") {
 		t.Fatalf("third: %v", err)
 	}
 	l.DialFailed(upstream.ReasonOf(err))

@@ -84,7 +84,7 @@ func TestHTTPCheck(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	_, err = set.Cluster("c").Acquire(t.Context(), endpoints.Request{})
-	if upstream.ReasonOf(err) != upstream.AllEjected || !strings.Contains(err.Error(), "1 fail their health check") {
+	if upstream.ReasonOf(err) != upstream.AllEjected || !strings.Contains(err.Error(), "the only endpoint of c fails its health check") {
 		t.Errorf("%v", err)
 	}
 	status.Store(200)

@@ -42,7 +42,7 @@ func (a *asker) Response(t *Turn, token uint64, r *message.Response, end bool) {
 	}
 	if a.interims > maxInterim {
 		a.mu.Unlock()
-		a.Failed(t, token, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
+		a.Failed(t, token, &upstream.Error{Reason: upstream.ProtocolError, NextHop: a.hop, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
 		return
 	}
 	a.heads = append(a.heads, message.Response{Status: r.Status, Fields: slices.Clone(r.Fields), Length: r.Length})

@@ -3,6 +3,7 @@ package http2
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -15,6 +16,8 @@ import (
 // One goroutine may send (Write, Finish) while another receives (Head, Read); End comes last, from
 // either. Errors are *upstream.Error. What was received and not read is bounded by the stream's window.
 type Asking struct {
+	// hop is the endpoint. It is set once.
+	hop netip.AddrPort
 	// readable and writable wake who waits for them.
 	readable, writable chan struct{}
 	// turn is owned by who sends, reads by who receives; part is what Read gave last.
@@ -58,7 +61,7 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request, stays bool) (*Asking
 	if stays {
 		to = p.Patient()
 	}
-	a := &Asking{to: to, request: m, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), sent: m.Length == 0}
+	a := &Asking{hop: p.cfg.Address, to: to, request: m, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), sent: m.Length == 0}
 	a.mu.Lock()
 	a.open(&a.turn, false)
 	a.mu.Unlock()
@@ -78,13 +81,23 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request, stays bool) (*Asking
 		case <-ctx.Done():
 			if a.leave() {
 				p.Cancel((*asker)(a), askToken)
-				if stays && upstream.ContextReason(ctx) == upstream.Deadline {
-					return nil, p.Late(context.Cause(ctx))
-				}
-				return nil, &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
+				return nil, p.unplaced(ctx, stays)
 			}
 		}
 	}
+}
+
+// unplaced is the error of a request that had no place when ctx ended.
+func (p *Pool) unplaced(ctx context.Context, stays bool) *upstream.Error {
+	e := &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
+	switch {
+	case e.Reason != upstream.Deadline:
+	case stays:
+		return p.Late(e.Err)
+	default:
+		e.Err = upstream.ErrNoConnection
+	}
+	return e
 }
 
 // open asks for a place. It needs mu.
@@ -220,7 +233,7 @@ var errBrokenOff = errors.New("the request was given up")
 func (a *Asking) Break() {
 	a.mu.Lock()
 	if a.failed == nil {
-		a.failed = &upstream.Error{Reason: upstream.ResetBeforeHeaders, Err: errBrokenOff}
+		a.failed = &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: a.hop, Err: errBrokenOff}
 	}
 	a.mu.Unlock()
 	wake(a.readable)

@@ -239,12 +239,12 @@ func TestNotHTTP2(t *testing.T) {
 // gate allows so many connections.
 type gate struct{ left atomic.Int64 }
 
-func (g *gate) Open() bool {
+func (g *gate) Open() error {
 	if g.left.Add(-1) < 0 {
 		g.left.Add(1)
-		return false
+		return errors.New("no more connections")
 	}
-	return true
+	return nil
 }
 func (g *gate) Closed() { g.left.Add(1) }
 

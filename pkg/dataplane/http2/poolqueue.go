@@ -76,13 +76,27 @@ func (p *Pool) full() *upstream.Error {
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 	switch {
 	case slices.ContainsFunc(p.conns, (*Client).barred):
-		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %d requests wait for a place", p.staying)
+		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %s for a place", waits(p.staying))
 	case len(p.conns) == 0 && len(p.leaving) > 0:
-		e.Err = fmt.Errorf("the endpoint takes no more streams on its connections, which wind up, and %d requests wait for a place", p.staying)
+		e.Err = fmt.Errorf("the endpoint takes no more streams on its connections, which wind up, and %s for a place", waits(p.staying))
 	default:
-		e.Err = fmt.Errorf("%d connections carry all the streams that the endpoint allows, and %d requests wait for a place", len(p.conns), p.staying)
+		e.Err = fmt.Errorf("%s all the streams that the endpoint allows, and %s for a place", carry(len(p.conns)), waits(p.staying))
 	}
 	return e
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 request waits"
+	}
+	return fmt.Sprintf("%d requests wait", n)
+}
+
+func carry(n int) string {
+	if n == 1 {
+		return "1 connection carries"
+	}
+	return fmt.Sprintf("%d connections carry", n)
 }
 
 // Late is the error of a patient request that had no place before its time was over, for that cause.

@@ -222,7 +222,7 @@ func (s *Stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
 	s.unhold()
 	if e.DueTo(s.deadline) {
-		e.Reason = upstream.Deadline
+		e = e.Late(s.answered)
 	}
 	switch {
 	case s.answered && s.end:

@@ -123,12 +123,12 @@ func (b *bridge) complete() bool { return b.body.complete() }
 func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 	b.body.answered()
 	if err := b.begin(b.head, last || !b.body.complete()); err != nil {
-		return clientGone(ctx, err)
+		return b.clientGone(ctx, err)
 	}
 	for part := b.first; ; {
 		if len(part) > 0 {
 			if err := b.write(part); err != nil {
-				return clientGone(ctx, err)
+				return b.clientGone(ctx, err)
 			}
 			b.passed += int64(len(part))
 		}
@@ -145,17 +145,20 @@ func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 		b.grpcStatus = strings.Clone(t)
 	}
 	if err := b.finish(trailers); err != nil {
-		return clientGone(ctx, err)
+		return b.clientGone(ctx, err)
 	}
 	return nil
 }
 
 // clientGone is the error of an answer that could not be written.
-func clientGone(ctx context.Context, err error) *upstream.Error {
+func (b *bridge) clientGone(ctx context.Context, err error) *upstream.Error {
 	known, ok := errors.AsType[*upstream.Error](err)
+	reason := upstream.ContextReason(ctx)
 	switch {
+	case upstream.Ended(ctx) && reason == upstream.Deadline:
+		return (&upstream.Error{NextHop: b.sent.hop}).Late(true)
 	case upstream.Ended(ctx):
-		return &upstream.Error{Reason: upstream.ContextReason(ctx), Err: err}
+		return &upstream.Error{Reason: reason, Err: err}
 	case ok:
 		return known
 	}

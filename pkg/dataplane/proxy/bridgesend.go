@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,8 @@ func (r *askedBody) Read(p []byte) (int, error) {
 // sending is a call with the upload of its body. It ends when both have.
 type sending struct {
 	call
+	// hop is the endpoint.
+	hop netip.AddrPort
 	// left is how many of the two are still at it.
 	left atomic.Int32
 	// over: the time for the attempt was.
@@ -83,7 +86,7 @@ func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Du
 	if err != nil {
 		return answer{}, upstream.AsError(err)
 	}
-	s := &sending{call: c}
+	s := &sending{call: c, hop: lease.Key.Address}
 	b.sent = s
 	s.left.Store(1)
 	s.unhook = append(s.unhook, context.AfterFunc(ctx, c.Break))
@@ -109,7 +112,7 @@ func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Du
 		case timer != nil && !timer.Stop():
 			// The call is being broken off, or will be at once.
 			s.over.Store(true)
-			e := b.failure(ctx, &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: lease.Key.Address}, limit)
+			e := b.failure(ctx, &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: s.hop}, limit)
 			b.hangUp()
 			return answer{}, e
 		}
@@ -156,6 +159,9 @@ func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Dura
 	case upstream.Ended(ctx):
 		next := *e
 		next.Reason, next.Unsent = upstream.ContextReason(ctx), false
+		if next.Reason == upstream.Deadline {
+			return next.Late(b.head != nil)
+		}
 		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {
 			next.Err = cause.Err
 		} else {
@@ -165,9 +171,7 @@ func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Dura
 	case broken != nil:
 		return bodyError(broken, e)
 	case e.DueTo(deadlineOf(ctx)):
-		next := *e
-		next.Reason = upstream.Deadline
-		return &next
+		return e.Late(b.head != nil)
 	case b.sent.over.Load():
 		next := tryTimeout(limit)
 		next.NextHop, next.Unanswered = e.NextHop, e.Unanswered

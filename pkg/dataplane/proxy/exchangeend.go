@@ -19,6 +19,9 @@ func ourDoing(end upstream.Reason, lease *endpoints.Lease, e *upstream.Error) *u
 	switch {
 	case notTheirs(e.Reason) || e.Reason == upstream.TryTimeout:
 	case end != upstream.None:
+		if end == upstream.Deadline {
+			return e.Late(!e.Unanswered)
+		}
 		next := *e
 		next.Reason = end
 		return &next

@@ -106,7 +106,7 @@ func (x *exchange) admit(active int64) error {
 	case h.MaxActive > 0 && active > int64(h.MaxActive):
 		return &upstream.Error{
 			Reason: upstream.Overload, Unsent: true, Unanswered: true,
-			Err: fmt.Errorf("%d requests are in flight in this proxy, which is its limit", h.MaxActive),
+			Err: fmt.Errorf("the requests in flight in this proxy are at their limit of %d", h.MaxActive),
 		}
 	case h.MaxRequestBytes > 0 && x.length > h.MaxRequestBytes:
 		return tooLarge(h.MaxRequestBytes)

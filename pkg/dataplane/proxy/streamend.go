@@ -40,15 +40,17 @@ func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 
 // late is the error of a request whose time is over.
 func (s *stream) late() *upstream.Error {
-	e := &upstream.Error{Reason: upstream.Deadline, Err: context.DeadlineExceeded}
+	e := &upstream.Error{}
 	switch {
 	case s.lease == nil:
-	case !s.asked && s.lease.Stays():
-		return s.lease.HTTP2.Late(e.Err)
-	default:
+	case s.asked:
 		e.NextHop = s.lease.Key.Address
+	case s.lease.Stays():
+		return s.lease.HTTP2.Late(context.DeadlineExceeded)
+	default:
+		return &upstream.Error{Reason: upstream.Deadline, NextHop: s.lease.Key.Address, Err: upstream.ErrNoConnection}
 	}
-	return e
+	return e.Late(s.ticket.Answered())
 }
 
 func tryTimeout(limit time.Duration) *upstream.Error {

@@ -118,6 +118,28 @@ func ContextReason(ctx context.Context) Reason {
 	return ClientGone
 }
 
+// What a request waited for when its time was over.
+var (
+	ErrNoConnection = errors.New("no connection within the time for the request")
+	ErrNoAnswer     = errors.New("no answer within the time for the request")
+	ErrNoEnd        = errors.New("the answer did not end within the time for the request")
+)
+
+// Late gives e as the error of a request whose time was over before e came about: its cause is
+// what was waited for, which is the rest of the answer if that has begun. The cause of one that
+// was never sent stays: it tells what kept it.
+func (e *Error) Late(begun bool) *Error {
+	next := *e
+	next.Reason = Deadline
+	switch {
+	case begun:
+		next.Err = ErrNoEnd
+	case !e.Unsent || e.Err == nil:
+		next.Err = ErrNoAnswer
+	}
+	return &next
+}
+
 // cancelMargin is how long before the deadline an endpoint may cancel for it:
 // clocks and roundings differ, and nothing else makes a server cancel.
 const cancelMargin = 50 * time.Millisecond

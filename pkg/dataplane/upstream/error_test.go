@@ -32,3 +32,22 @@ func TestResetForTheDeadline(t *testing.T) {
 		}
 	}
 }
+
+// What the request waited for is told, but for one that was never sent: there it is what kept it.
+func TestLate(t *testing.T) {
+	for _, c := range []struct {
+		e     Error
+		begun bool
+		want  error
+	}{
+		{Error{Err: io.ErrUnexpectedEOF}, false, ErrNoAnswer},
+		{Error{Err: io.ErrUnexpectedEOF}, true, ErrNoEnd},
+		{Error{Unsent: true}, false, ErrNoAnswer},
+		{Error{Unsent: true, Err: io.ErrClosedPipe}, false, io.ErrClosedPipe},
+	} {
+		before := c.e
+		if got := c.e.Late(c.begun); got.Reason != Deadline || got.Err != c.want || c.e != before { //nolint:errorlint // the very one
+			t.Errorf("%v, want %v", got, c.want)
+		}
+	}
+}

@@ -20,9 +20,9 @@ type Config struct {
 // Gate is asked before each connection for traffic; a Probe needs no leave.
 // Both methods may be called from any goroutine, also under the pool's work, and must not block.
 type Gate interface {
-	// Open takes a place for a connection; false refuses it, with the reason BreakerConnections.
-	Open() bool
-	// Closed gives the place of a connection back, or of a dial that failed. It is called once for each Open.
+	// Open takes a place for a connection; an error refuses it, and is the cause under the reason BreakerConnections.
+	Open() error
+	// Closed gives the place of a connection back, or of a dial that failed. It is called once for each Open that gave nil.
 	Closed()
 }
 
@@ -71,8 +71,8 @@ func (p *Pool) enter(ctx context.Context) (*net.TCPConn, func(), error) {
 		c, err := p.dial(ctx)
 		return c, func() {}, err
 	}
-	if !p.cfg.Gate.Open() {
-		return nil, nil, &Error{Reason: BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
+	if err := p.cfg.Gate.Open(); err != nil {
+		return nil, nil, &Error{Reason: BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: err}
 	}
 	c, err := p.dial(ctx)
 	if err != nil {

@@ -192,7 +192,7 @@ func (x *Exchange) toClient(p []byte) error {
 				return cause
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline != 0 && now() >= x.deadline:
-			return x.fail(upstream.Deadline, errOver)
+			return x.fail(upstream.Deadline, upstream.ErrNoEnd)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", x.c.cfg.WriteTimeout)}
 		default:
@@ -211,8 +211,8 @@ func (x *Exchange) brokenOff(err error) error {
 		e.Reason, e.Err = found.Reason, found.Err
 	case malformed:
 		e.Reason = upstream.ProtocolError
-	case errors.Is(err, errOver):
-		e.Reason = upstream.Deadline
+	case errors.Is(err, upstream.ErrNoAnswer):
+		e.Reason, e.Err = upstream.Deadline, upstream.ErrNoEnd
 	case errors.Is(err, errGone):
 		e.Reason = upstream.ClientGone
 	case errors.Is(err, errBody):

@@ -74,7 +74,6 @@ type wait struct {
 var (
 	errTry     = errors.New("the time for one attempt is over")
 	errGone    = errors.New("the client has closed its connection")
-	errOver    = errors.New("the time for the request is over")
 	errSilence = errors.New("nothing came for too long")
 	errUnasked = errors.New("the endpoint switched protocols unasked")
 	errInterim = errors.New("too many interim responses")
@@ -265,7 +264,7 @@ func (w *wait) judge(err error) error {
 	t := now()
 	switch {
 	case w.x.deadline != 0 && t >= w.x.deadline:
-		return errOver
+		return upstream.ErrNoAnswer
 	case w.try != 0 && t >= w.try:
 		return errTry
 	case w.silent != 0 && t >= w.silent:
@@ -297,8 +296,8 @@ func (w *wait) classify(err error) *upstream.Error {
 		e.Reason, e.Err = found.Reason, found.Err
 	case errors.Is(err, errTry):
 		e.Reason, e.Err = upstream.TryTimeout, fmt.Errorf("no answer within %s, the time for one attempt", time.Duration(w.try-w.began).Round(time.Millisecond))
-	case errors.Is(err, errOver):
-		e.Reason = upstream.Deadline
+	case errors.Is(err, upstream.ErrNoAnswer):
+		e.Reason, e.Err = upstream.Deadline, upstream.ErrNoAnswer
 	case errors.Is(err, errGone), errors.Is(err, errBody):
 		e.Reason = upstream.ClientGone
 	case malformed, errors.Is(err, errInterim):
