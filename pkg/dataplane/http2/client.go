@@ -175,6 +175,13 @@ func (c *Client) room() bool {
 	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) < uint64(c.peerStreams)
 }
 
+// full tells whether it carries all the calls that the endpoint allows.
+func (c *Client) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) >= uint64(c.peerStreams)
+}
+
 // empty tells whether it carries nothing.
 func (c *Client) empty() bool {
 	c.mu.Lock()

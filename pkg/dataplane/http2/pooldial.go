@@ -116,10 +116,8 @@ func (p *Pool) inVain(t *Turn, e *upstream.Error) (out []waiter, why *upstream.E
 		// Another connection has become ready meanwhile.
 		t.Add(p)
 	default:
-		out, why = p.pick(func(w waiter) bool { return !w.stays }), e
-		// One that winds up takes no more either, but that is not for its streams. One that carries nothing was idle,
-		// and gives its place back at once.
-		if p.shut && (len(p.conns) > 0 || p.emptying()) {
+		out = p.pick(func(w waiter) bool { return !w.stays })
+		if why = e; p.shut {
 			why = p.full()
 		}
 	}
@@ -146,16 +144,6 @@ func (p *Pool) rested() {
 	p.resting = nil
 	n := len(p.queue)
 	p.dialFor(n - p.places(n))
-}
-
-// emptying tells whether a connection that is leaving carries nothing any more. It needs mu.
-func (p *Pool) emptying() bool {
-	for c := range p.leaving {
-		if c.empty() {
-			return true
-		}
-	}
-	return false
 }
 
 func everybody(waiter) bool { return true }

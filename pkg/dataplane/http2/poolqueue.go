@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -66,20 +67,37 @@ func (p *Pool) dialFor(n int) {
 	}
 }
 
+// ErrClosing is in the error of a request for which there is no place now, and will be as soon as a connection that
+// carries nothing any more is closed.
+var ErrClosing = errors.New("a connection to the endpoint is being closed")
+
+// emptying tells whether a connection that is leaving carries nothing any more: it gives its place back at once. It needs mu.
+func (p *Pool) emptying() bool {
+	for c := range p.leaving {
+		if c.empty() {
+			return true
+		}
+	}
+	return false
+}
+
 // full is the error of a request for which there is no place. It needs mu.
 func (p *Pool) full() *upstream.Error {
-	if len(p.conns)+len(p.leaving) == 0 && p.miss != nil {
-		// It is not for the streams of any.
+	if p.miss != nil && !slices.ContainsFunc(p.conns, (*Client).full) {
+		// It is not for the streams of any: those there are wind up, and no other is to be had.
 		e := *p.miss
+		if len(p.conns) > 0 || p.emptying() {
+			e.Err = ErrClosing
+			if p.miss.Err != nil {
+				e.Err = fmt.Errorf("%w: %w", ErrClosing, p.miss.Err)
+			}
+		}
 		return &e
 	}
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
-	switch {
-	case slices.ContainsFunc(p.conns, (*Client).barred):
+	if slices.ContainsFunc(p.conns, (*Client).barred) {
 		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %s for a place", waits(p.staying))
-	case len(p.conns) == 0 && len(p.leaving) > 0:
-		e.Err = fmt.Errorf("the endpoint takes no more streams on its connections, which wind up, and %s for a place", waits(p.staying))
-	default:
+	} else {
 		e.Err = fmt.Errorf("%s all the streams that the endpoint allows, and %s for a place", carry(len(p.conns)), waits(p.staying))
 	}
 	return e

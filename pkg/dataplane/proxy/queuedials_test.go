@@ -53,13 +53,13 @@ func TestQueueDialsWithMeasure(t *testing.T) {
 		eventually(t, "it is dialled again", func() bool { return dials.Load() > some })
 		close(let)
 		a.Wait()
-		// The first ones may come at once.
 		var all []time.Time
 		for range some {
 			all = append(all, <-at)
 		}
-		if took := all[some-1].Sub(all[some-5]); took < 150*time.Millisecond {
-			t.Errorf("4 connections that came to nothing within %s", took)
+		// As many may come at once as wait, and then there is a pause, of 100 ms at least. Some of that may be lost here.
+		if took := all[some-1].Sub(all[1]); took < 50*time.Millisecond {
+			t.Errorf("%d connections that came to nothing within %s", some-1, took)
 		}
 		for _, got := range a.all {
 			if got.proxyStatus != "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -39,7 +40,7 @@ type attempts struct {
 	dials, sends, repeats int
 	// dialling: the last attempt did not come to sending.
 	dialling bool
-	// full: an endpoint had no stream free. stays: the request has been to all of them, and waits at the next one that has none.
+	// full: an endpoint had no stream free, or will have one in a moment. stays: the request has been to all of them, and waits at the next one that has none.
 	full, stays bool
 	// release gives back what the retry budget gave; nil for nothing.
 	release func()
@@ -230,7 +231,7 @@ func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) ve
 	a.label = string(e.Reason)
 	switch {
 	case a.dialling:
-		return a.redial(e.Reason)
+		return a.redial(e)
 	case e.Unsent || e.Reused && idempotent(a.method):
 		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
 		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
@@ -263,12 +264,12 @@ func (a *attempts) around() {
 }
 
 // redial decides after a dial that failed so.
-func (a *attempts) redial(r upstream.Reason) verdict {
-	switch {
+func (a *attempts) redial(e *upstream.Error) verdict {
+	switch r := e.Reason; {
 	case r == upstream.StreamLimit && a.stays || !a.elsewhere(r):
 		// The queue is full too.
 		return giveUp
-	case r == upstream.StreamLimit:
+	case r == upstream.StreamLimit, errors.Is(e.Err, http2.ErrClosing):
 		a.full = true
 	case r == upstream.EndpointRemoved:
 		// Others may have room.
