@@ -57,7 +57,7 @@ func (k *Cluster) Save() (name string, err error) {
 // Rewind restores the store to what Save copied, as from a backup: resource
 // versions go back, and will be used anew. The API server, the controllers and the
 // scheduler are started anew with it, as Kubernetes' documentation of such a restore
-// says; the nodes are not.
+// says; the nodes are the caller's.
 func (k *Cluster) Rewind(ctx context.Context, name string) error {
 	for _, p := range append(slices.Clone(k.others), k.api, k.etcd) {
 		p.kill()

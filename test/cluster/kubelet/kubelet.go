@@ -13,8 +13,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -60,6 +63,8 @@ type Kubelet struct {
 	log       hclog.Logger
 	addresses addresses
 	dead      atomic.Bool
+	// restoring: what was read from the API counts for nothing.
+	restoring atomic.Bool
 
 	mu      sync.Mutex // guards workers
 	workers map[types.UID]*worker
@@ -93,10 +98,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group.Go(func() { k.beat(ctx) })
-	source := cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "pods", v1.NamespaceAll,
-		fields.OneTermEqualSelector("spec.nodeName", k.config.Name))
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: source, ObjectType: &v1.Pod{},
+		ListerWatcher: k.source(), ObjectType: &v1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { k.seen(ctx, o) },
 			UpdateFunc: func(_, o any) { k.seen(ctx, o) },
@@ -106,6 +109,25 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	controller.RunWithContext(ctx)
 	k.wg.Wait()
 	return nil
+}
+
+// Restoring says that the API's store is being restored, and when it is done. Pods are listed anew after that, as
+// by a kubelet that is started anew, which Kubernetes' documentation of a restore asks for: a watch that goes on
+// from a version of before hears of nothing until the new versions have come so far.
+func (k *Kubelet) Restoring(on bool) { k.restoring.Store(on) }
+
+// source gives the node's pods.
+func (k *Kubelet) source() cache.ListerWatcher {
+	pods := cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "pods", v1.NamespaceAll,
+		fields.OneTermEqualSelector("spec.nodeName", k.config.Name))
+	watch := pods.WatchFuncWithContext
+	pods.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+		if k.restoring.Load() {
+			return nil, apierrors.NewResourceExpired("the store is being restored")
+		}
+		return watch(ctx, o)
+	}
+	return pods
 }
 
 // seen takes a pod as it is now.

@@ -189,3 +189,12 @@ func (r *Rig) Close() {
 		_ = os.RemoveAll(r.Dir) // what is left is in the system's temporary directory
 	}
 }
+
+// Rewind is the cluster's, of which the nodes are told.
+func (r *Rig) Rewind(ctx context.Context, name string) error {
+	for _, n := range r.Nodes {
+		n.Restoring(true)
+		defer n.Restoring(false)
+	}
+	return r.Cluster.Rewind(ctx, name)
+}
