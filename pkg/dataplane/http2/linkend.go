@@ -107,12 +107,9 @@ func (l *link) farewell(t *Turn, err error) {
 	l.locked(func() { l.send(t, appendGoAway(l.put().b, l.side.last(), e.Code, e.Text)) })
 }
 
-const (
-	// Closing with unread data would take back the last that was written (package linger). So what still comes is
-	// thrown away: lingerBytes at most, and where the peer broke the rules for lingerTime at most.
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 1 << 20
-)
+// lingerBytes is how much of what still comes is thrown away: closing with unread data would take back the last that was
+// written (package linger). Where the peer broke the rules, it is for linger.Settle at most.
+const lingerBytes = 1 << 20
 
 // finish closes the connection after run gave err, and gives why it ended.
 func (l *link) finish(t *Turn, err error) error {
@@ -130,7 +127,7 @@ func (l *link) finish(t *Turn, err error) error {
 	t.flush()
 	switch {
 	case wrong:
-		l.drain(t, lingerTime)
+		l.drain(t, linger.Settle)
 		l.linger(false)
 	case errors.Is(err, errClosed):
 		// The end of the last answer may be among it.
@@ -169,7 +166,7 @@ func (l *link) linger(orderly bool) {
 		return
 	}
 	if !orderly {
-		if l.readFor(lingerTime) {
+		if l.readFor(linger.Settle) {
 			_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
 		}
 		return
