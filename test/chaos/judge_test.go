@@ -191,7 +191,7 @@ func (m *matter) explain(r upstream.Reason) string {
 	if c.and != nil && !c.and(m) {
 		return fmt.Sprintf("%s at %s against the facts", r, m.endpoint)
 	}
-	if timed(r) && m.facts.was(machine, m.from, m.to, stalled) {
+	if timed(r) && m.stalledIn(r) {
 		return ""
 	}
 	if len(c.deeds)+len(c.states) == 0 || m.facts.done(m.endpoint, m.id, c.deeds...) || m.facts.was(m.endpoint, m.from.Add(-late), m.to.Add(late), c.states...) {
@@ -213,10 +213,23 @@ func timed(r upstream.Reason) bool {
 	return r == upstream.ConnectTimeout || r == upstream.TryTimeout || r == upstream.Deadline
 }
 
+// connecting is the connect-timeout of all services here.
+const connecting = time.Second
+
+// stalledIn tells whether the machine stood still in what a time limit counts. A
+// request that joins a dial may do so when that has but a moment left.
+func (m *matter) stalledIn(r upstream.Reason) bool {
+	from := m.from
+	if r == upstream.ConnectTimeout {
+		from = from.Add(-connecting - margin)
+	}
+	return m.facts.was(machine, from, m.to, stalled)
+}
+
 func (m *matter) http2() bool { return m.service.protocol == http2c }
 
 // takesTime: there are settings to wait for, or there was no time even for the kernel's part.
-func (m *matter) takesTime() bool { return m.http2() || m.facts.was(machine, m.from, m.to, stalled) }
+func (m *matter) takesTime() bool { return m.http2() || m.stalledIn(upstream.ConnectTimeout) }
 
 func (m *matter) answered() bool   { return m.facts.done(m.endpoint, m.id, began) }
 func (m *matter) clientLeft() bool { return m.facts.done("", m.id, left) }

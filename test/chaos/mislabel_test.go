@@ -42,6 +42,14 @@ func was(a act, endpoints ...string) func(facts, *service) {
 	}
 }
 
+// stalledBefore: the machine stood still from one time before the request to another.
+func stalledBefore(from, to time.Duration) func(facts, *service) {
+	return func(f facts, _ *service) {
+		now := time.Now()
+		f.add(machine, stalled, &span{from: now.Add(-from), to: now.Add(-to)})
+	}
+}
+
 func published(exists bool, addresses ...string) func(facts, *service) {
 	return func(f facts, _ *service) {
 		f.history.versions["web"] = []*version{{span: span{from: time.Now().Add(-time.Minute)}, exists: exists, addresses: addresses}}
@@ -73,6 +81,8 @@ var scenes = []scene{
 		also: []upstream.Reason{upstream.ConnectFailed, upstream.ResetBeforeHeaders, upstream.StreamRefused},
 	},
 	{reason: upstream.ConnectTimeout, set: was(silent, hit)},
+	// The dial which the request joined had begun before it, and so had the machine's stall, which was over by then.
+	{reason: upstream.ConnectTimeout, set: stalledBefore(connecting/2, 3*time.Millisecond)},
 	{reason: upstream.ConnectFailed, set: was(leaving, hit), also: []upstream.Reason{upstream.ResetBeforeHeaders}},
 	{reason: upstream.ProtocolError, set: did(nonsense)},
 	{reason: upstream.ProtocolError, set: was(garbled, hit)},

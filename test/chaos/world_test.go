@@ -53,30 +53,30 @@ var plans = []struct {
 }{
 	{
 		service: service{name: "web", protocol: http1, timeout: 2 * time.Second}, peers: 4, appProtocol: "http",
-		annotations: map[string]string{"connect-timeout": "1s", "timeout": "2s", "drain": "1s", "outlier": "base-ejection-time=1s"},
+		annotations: map[string]string{"connect-timeout": connecting.String(), "timeout": "2s", "drain": "1s", "outlier": "base-ejection-time=1s"},
 	},
 	{
 		service: service{name: "rpc", protocol: http2c, perTry: time.Second}, peers: 4, appProtocol: "grpc",
-		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s", "retry": "on=unavailable|refused-stream, attempts=2, per-try-timeout=1s"},
+		annotations: map[string]string{"connect-timeout": connecting.String(), "drain": "1s", "retry": "on=unavailable|refused-stream, attempts=2, per-try-timeout=1s"},
 	},
 	{
 		service: service{name: "raw", protocol: opaque}, peers: 3, appProtocol: "tcp",
-		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
+		annotations: map[string]string{"connect-timeout": connecting.String(), "drain": "1s"},
 	},
 	{
 		service: service{name: "tight", protocol: http2c, timeout: 1500 * time.Millisecond, maxConnections: 2, maxRequests: 6, maxPending: 2}, peers: 2, appProtocol: "grpc",
 		annotations: map[string]string{
-			"connect-timeout": "1s", "timeout": "1500ms", "drain": "1s", "retry": "off",
+			"connect-timeout": connecting.String(), "timeout": "1500ms", "drain": "1s", "retry": "off",
 			"max-connections": "2", "max-requests": "6", "max-pending": "2",
 		},
 	},
 	{
 		service: service{name: "abused", protocol: http1}, peers: 1, appProtocol: "http",
-		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
+		annotations: map[string]string{"connect-timeout": connecting.String(), "drain": "1s"},
 	},
 	{
 		service: service{name: "abused-too", protocol: http2c}, peers: 1, appProtocol: "grpc",
-		annotations: map[string]string{"connect-timeout": "1s", "drain": "1s"},
+		annotations: map[string]string{"connect-timeout": connecting.String(), "drain": "1s"},
 	},
 }
 
