@@ -99,7 +99,7 @@ func (l *listener) admit(c net.Conn) net.Conn {
 		_ = tcp.Close()
 		return nil
 	}
-	upstream.Watch(tcp)
+	upstream.KeepAlive(tcp)
 	return &conn{TCPConn: tcp, leave: sync.OnceFunc(func() { l.shared.open.Add(-1) })}
 }
 

@@ -170,7 +170,7 @@ func (s *stream) dial(lease *endpoints.Lease) http2.Decision {
 
 // changedProtocol is the error of an endpoint whose cluster has just come to speak another version of HTTP; it has been replaced.
 func changedProtocol(lease *endpoints.Lease) *upstream.Error {
-	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Unsent: true, Unanswered: true}
+	return upstream.Removed(lease.Key.Address)
 }
 
 // Sent implements http2.Exchange.

@@ -47,6 +47,11 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Removed is the error of a request for an endpoint that takes no new ones: it has left its cluster.
+func Removed(endpoint netip.AddrPort) *Error {
+	return &Error{Reason: EndpointRemoved, NextHop: endpoint, Unsent: true, Unanswered: true}
+}
+
 // ReasonOf gives the reason in err; ProtocolError for an error that has none.
 func ReasonOf(err error) Reason {
 	if e, ok := errors.AsType[*Error](err); ok {

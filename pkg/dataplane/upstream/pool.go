@@ -89,7 +89,7 @@ func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
 		return nil, dialError(ctx, p.cfg.Address, err)
 	}
 	tcp := c.(*net.TCPConn)
-	Watch(tcp)
+	KeepAlive(tcp)
 	return tcp, nil
 }
 

@@ -31,7 +31,7 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 	retired := p.retired
 	p.mu.Unlock()
 	if retired {
-		return nil, p.gone()
+		return nil, Removed(p.cfg.Address)
 	}
 	tcp, leave, err := p.enter(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
 	p.mu.Unlock()
 	if retired {
 		_ = r.Close()
-		return nil, p.gone()
+		return nil, Removed(p.cfg.Address)
 	}
 	return r, nil
 }
@@ -74,8 +74,4 @@ func (p *Pool) Close() {
 	for _, r := range all {
 		_ = r.Close()
 	}
-}
-
-func (p *Pool) gone() *Error {
-	return &Error{Reason: EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 }

@@ -89,7 +89,7 @@ func (p *Pool) pop() (*Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
-		return nil, p.gone()
+		return nil, upstream.Removed(p.cfg.Address)
 	}
 	n := len(p.idle)
 	if n == 0 {
@@ -115,13 +115,9 @@ func (p *Pool) open(ctx context.Context) (*Conn, error) {
 	p.mu.Unlock()
 	if retired {
 		_ = nc.Close()
-		return nil, p.gone()
+		return nil, upstream.Removed(p.cfg.Address)
 	}
 	return c, nil
-}
-
-func (p *Pool) gone() *upstream.Error {
-	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 }
 
 // Release gives the connection back unused.

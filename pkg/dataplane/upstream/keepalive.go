@@ -14,10 +14,10 @@ const (
 	keepAliveCount    = 3
 )
 
-// Watch makes the kernel end c with an error when its peer is dead: by keepalive
+// KeepAlive makes the kernel end c with an error when its peer is dead: by keepalive
 // and, on Linux, TCP_USER_TIMEOUT. Every connection has it, the clients' and the
 // endpoints'. It is best effort: a socket without these options works too.
-func Watch(c *net.TCPConn) {
+func KeepAlive(c *net.TCPConn) {
 	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount})
 	setUserTimeout(c, userTimeout)
 }
