@@ -32,7 +32,7 @@ func (*plain) Ended(Outcome)                             {}
 // canned writes what it has for each request that ends on nc.
 func canned(nc net.Conn, answer func(id uint32) []byte) {
 	defer nc.Close()
-	if _, err := io.ReadFull(nc, make([]byte, len(Preface))); err != nil {
+	if _, err := io.ReadFull(nc, make([]byte, len(preface))); err != nil {
 		return
 	}
 	fr := http2.NewFramer(nc, nc)
@@ -160,7 +160,7 @@ func calls(t testing.TB, nc net.Conn, n int) {
 		}
 		return block
 	}
-	out := appendSettings([]byte(Preface))
+	out := appendSettings([]byte(preface))
 	out = appendWindowUpdate(out, 0, 1<<30)
 	body := make([]byte, 37)
 	in, have := make([]byte, 64<<10), 0

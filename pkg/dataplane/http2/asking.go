@@ -26,7 +26,8 @@ type Asking struct {
 	// read is how much Read gave, until the window grows.
 	read int
 
-	// mu guards all below. Under it only an Opener is called, and none of ours is called with a lock held that its methods take.
+	// mu guards all below. Under it only an Opener is called, which comes after it in the order of locks, as after a
+	// client's connection.
 	mu sync.Mutex
 	// to is where the request waits for a place, with its head; nil when it has one or does not want one any more.
 	to      Opener
@@ -54,11 +55,11 @@ const askedAhead = 64 << 10
 // askToken is the only token that an Asking has: it is used once.
 const askToken = 1
 
-// Ask sends the head of a request when it has a place on a connection, for which it waits until ctx ends: for one
-// that is being made, and with stays as Patient has it. Its error has Unsent.
-func (p *Pool) Ask(ctx context.Context, m *message.Request, stays bool) (*Asking, error) {
+// Ask sends the head of a request when it has a place on a connection, for which it waits until ctx ends. A patient
+// one waits as those of Pool.Patient do, others only for a connection that is being made. Its error has Unsent.
+func (p *Pool) Ask(ctx context.Context, m *message.Request, patient bool) (*Asking, error) {
 	var to Opener = p
-	if stays {
+	if patient {
 		to = p.Patient()
 	}
 	a := &Asking{hop: p.cfg.Address, to: to, request: m, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), sent: m.Length == 0}
@@ -81,18 +82,18 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request, stays bool) (*Asking
 		case <-ctx.Done():
 			if a.leave() {
 				p.Cancel((*asker)(a), askToken)
-				return nil, p.unplaced(ctx, stays)
+				return nil, p.unplaced(ctx, patient)
 			}
 		}
 	}
 }
 
 // unplaced is the error of a request that had no place when ctx ended.
-func (p *Pool) unplaced(ctx context.Context, stays bool) *upstream.Error {
+func (p *Pool) unplaced(ctx context.Context, patient bool) *upstream.Error {
 	e := &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
 	switch {
 	case e.Reason != upstream.Deadline:
-	case stays:
+	case patient:
 		return p.Late(e.Err)
 	default:
 		e.Err = upstream.ErrNoConnection
@@ -111,7 +112,7 @@ func (a *Asking) open(t *Turn, waited bool) {
 	}
 }
 
-// leave wants no place any more; false where there is one, or none will come.
+// leave notes that no place is wanted any more; false where the wait is over already, with a place or a failure.
 func (a *Asking) leave() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

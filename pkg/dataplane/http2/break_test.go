@@ -90,10 +90,10 @@ func (zeros) Read(p []byte) (int, error) {
 func TestWindowUpdatesAtOnce(t *testing.T) {
 	var l link
 	for range 40 << 20 / frameSize {
-		l.left[WindowFlood].give(2+frameSize/updateEach, maxSaved)
+		l.buckets[WindowFlood].give(2+frameSize/updateEach, maxSaved)
 	}
 	for i := range 2 * 40 << 20 / (4 << 10) {
-		if !l.left[WindowFlood].take(defaultBudgets[WindowFlood]) {
+		if !l.buckets[WindowFlood].take(defaultBudgets[WindowFlood]) {
 			t.Fatalf("the budget is spent after %d frames", i)
 		}
 	}
@@ -164,7 +164,7 @@ func TestGoneWhileWriting(t *testing.T) {
 		go func() {
 			defer close(served)
 			defer far.Close()
-			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			_, _ = io.ReadFull(far, make([]byte, len(preface)))
 			c := &rawConn{far, http2.NewFramer(far, far)}
 			_, _ = c.ReadFrame()
 			_, _ = c.ReadFrame()
@@ -240,7 +240,7 @@ func TestSettingsAfterGoAway(t *testing.T) {
 		}})
 		defer p.Close()
 		go func() {
-			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			_, _ = io.ReadFull(far, make([]byte, len(preface)))
 			c := &rawConn{far, http2.NewFramer(far, far)}
 			_ = c.WriteSettings()
 			id := c.request()
@@ -313,7 +313,7 @@ func TestSlowClientAtGoAway(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- v.Run(t.Context()) }()
 		c := &rawConn{far, http2.NewFramer(far, far)}
-		_, _ = far.Write([]byte(Preface))
+		_, _ = far.Write([]byte(preface))
 		_ = c.WriteSettings()
 		_ = c.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: 1, EndHeaders: true, EndStream: true,
@@ -374,7 +374,7 @@ func TestGoAwayBeforeSettings(t *testing.T) {
 		go func() { ended <- v.Run(t.Context()) }()
 		c := &rawConn{far, http2.NewFramer(far, far)}
 		go func() {
-			_, _ = far.Write([]byte(Preface))
+			_, _ = far.Write([]byte(preface))
 			_ = c.WriteSettings()
 		}()
 		var got []http2.FrameType
@@ -403,7 +403,7 @@ func TestGoAwayIsBinding(t *testing.T) {
 		go func() { ended <- v.Run(t.Context()) }()
 		c := &rawConn{far, http2.NewFramer(far, far)}
 		go func() { _, _ = io.Copy(io.Discard, far) }()
-		_, _ = far.Write([]byte(Preface))
+		_, _ = far.Write([]byte(preface))
 		_ = c.WriteSettings()
 		request := func(id uint32) {
 			_ = c.WriteHeaders(http2.HeadersFrameParam{
@@ -440,7 +440,7 @@ func TestGoAwayWithoutPreface(t *testing.T) {
 		v := NewServer(near, []byte("PRI"), replies(""), Config{})
 		v.GoAway()
 		began := time.Now()
-		if err := v.Run(t.Context()); err != nil || time.Since(began) > 2*settle {
+		if err := v.Run(t.Context()); err != nil || time.Since(began) > 2*noticeTime {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		_ = far.Close()

@@ -14,7 +14,7 @@ import (
 // The mutex of its connection guards it. It belongs to that connection for ever
 // and is used again and again, each time with another token.
 type call struct {
-	client *Client
+	conn *endpointConn
 	// flow is the request's way to the endpoint.
 	flow
 	token     uint64
@@ -25,17 +25,19 @@ type call struct {
 	headless bool
 	// heard: something of the answer came. answered: the final head. answeredAll: its end.
 	heard, answered, answeredAll bool
-	recvWindow, owed             int
+	// recvWindow is what the endpoint may still send, owed what is to be given back of it.
+	recvWindow, owed int
 	// length is what content-length lets come, -1 for anything.
 	length int64
-	// begins is where its HEADERS stand in all that the connection ever wrote.
+	// begins is where its HEADERS stand in all that the connection ever wrote: what the socket has not taken up to there
+	// was never sent.
 	begins uint64
 }
 
 func (k *call) begin(id uint32, token uint64) {
-	k.reset(id, k.client.peerWindow)
+	k.reset(id, k.conn.peerWindow)
 	k.token = token
-	k.recvWindow, k.length = k.client.initial, -1
+	k.recvWindow, k.length = k.conn.initial, -1
 }
 
 func (k *call) clear() {
@@ -45,7 +47,7 @@ func (k *call) clear() {
 	k.owed = 0
 }
 
-// judge tells what is wrong with a head where it came.
+// judge tells what is wrong with a head in the place where it came, and notes how long its body may be. It needs mu.
 func (k *call) judge(r *message.Response, end bool) error {
 	if r.Status < 200 {
 		if end {
@@ -69,8 +71,8 @@ func (k *call) judge(r *message.Response, end bool) error {
 	return nil
 }
 
-// take notes data that came: size with its padding, n without. It needs mu.
-func (k *call) take(size, n int, end bool) error {
+// receive notes data that came: size with its padding, n without. An error is a broken rule. It needs mu.
+func (k *call) receive(size, n int, end bool) error {
 	if !k.answered {
 		return errors.New("data before the head of the answer")
 	}
@@ -89,13 +91,13 @@ func (k *call) take(size, n int, end bool) error {
 func (k *call) respond(t *Turn) {
 	k.answeredAll = true
 	if k.ended {
-		k.client.close(t, k)
+		k.conn.close(t, k)
 	}
 }
 
 // Data implements Far.
 func (k *call) Data(t *Turn, token uint64, p []byte, end bool) int {
-	c := k.client
+	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.guard()
@@ -107,7 +109,7 @@ func (k *call) Data(t *Turn, token uint64, p []byte, end bool) int {
 
 // Trailers implements Far.
 func (k *call) Trailers(t *Turn, token uint64, fields []message.Field) {
-	c := k.client
+	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.guard()
@@ -118,7 +120,7 @@ func (k *call) Trailers(t *Turn, token uint64, fields []message.Field) {
 
 // Consumed implements Far.
 func (k *call) Consumed(t *Turn, token uint64, n int) {
-	c := k.client
+	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.guard()
@@ -129,7 +131,7 @@ func (k *call) Consumed(t *Turn, token uint64, n int) {
 
 // consumed gives n bytes of the stream's window back, when that is worth a frame. It needs mu.
 func (k *call) consumed(t *Turn, n int) {
-	c := k.client
+	c := k.conn
 	if k.answeredAll {
 		return
 	}
@@ -147,14 +149,14 @@ const growAfter = 16 << 10
 // growth is by how much the window of an answer from far may grow, by that much more being told to Consumed than was consumed.
 func growth(far Far) int {
 	if k, ok := far.(*call); ok {
-		return k.client.cfg.StreamWindow - k.client.initial
+		return k.conn.cfg.StreamWindow - k.conn.initial
 	}
 	return 0
 }
 
 // Reset implements Far.
 func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
-	c := k.client
+	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.guard()
@@ -163,13 +165,14 @@ func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	}
 }
 
-// left puts credit by until no lock is held.
+// left implements flowOwner. The Near must not be called under this lock, so the turn tells it when none is held.
 func (k *call) left(t *Turn, n int) {
 	t.credits = append(t.credits, credit{k.near, k.nearToken, n})
 }
 
+// sentEnd implements flowOwner.
 func (k *call) sentEnd(t *Turn) {
 	if k.answeredAll {
-		k.client.close(t, k)
+		k.conn.close(t, k)
 	}
 }

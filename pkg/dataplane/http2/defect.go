@@ -44,7 +44,7 @@ func (l *link) defect(v any) {
 	l.failure = errDefect(v)
 	l.kill()
 	// Whoever wrote does so no more.
-	l.rest()
+	l.doneWriting()
 }
 
 // hold and unhold are Lock and Unlock of mu for the reader.
@@ -90,22 +90,22 @@ func (t *Turn) mend() {
 
 // guard is deferred where a panic is of no connection.
 func (p *Pool) guard() {
-	if p.conn.Panicked == nil {
+	if p.connConfig.Panicked == nil {
 		return
 	}
 	if v := recover(); v != nil {
-		p.conn.Panicked(v, debug.Stack())
+		p.connConfig.Panicked(v, debug.Stack())
 	}
 }
 
 // ready has one who waited ask again. A panic fails it.
 func (p *Pool) ready(t *Turn, w waiter) {
 	defer func() {
-		if p.conn.Panicked == nil {
+		if p.connConfig.Panicked == nil {
 			return
 		}
 		if v := recover(); v != nil {
-			p.conn.Panicked(v, debug.Stack())
+			p.connConfig.Panicked(v, debug.Stack())
 			w.near.Failed(t, w.token, errDefect(v))
 		}
 	}()

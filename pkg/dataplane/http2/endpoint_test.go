@@ -40,7 +40,7 @@ func scripted(t testing.TB, settings []http2.Setting, script func(c *rawConn)) s
 			}
 			wg.Go(func() {
 				defer nc.Close()
-				if _, err := io.ReadFull(nc, make([]byte, len(Preface))); err != nil {
+				if _, err := io.ReadFull(nc, make([]byte, len(preface))); err != nil {
 					return
 				}
 				c := &rawConn{nc, http2.NewFramer(nc, nc)}
@@ -335,7 +335,7 @@ func TestStreamLimitError(t *testing.T) {
 
 // calls is how many calls are on the pool's connections.
 func (p *Pool) calls() (n int) {
-	for _, c := range p.taken() {
+	for _, c := range p.inService() {
 		c.mu.Lock()
 		n += len(c.calls)
 		c.mu.Unlock()

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 )
 
@@ -114,8 +112,8 @@ func (l *link) emit(t *Turn, f *flow, p []byte) int {
 		f.window -= size
 		l.sendWindow -= size
 		f.moved = true
-		l.left[WindowFlood].give(2+size/updateEach, maxSaved)
-		l.left[PingFlood].give(1, 0)
+		l.buckets[WindowFlood].give(2+size/updateEach, maxSaved)
+		l.buckets[PingFlood].give(1, 0)
 		if last {
 			f.ended = true
 			return n
@@ -185,6 +183,3 @@ func (l *link) stall(f *flow) bool {
 	f.stalled += l.tickEvery()
 	return f.stalled >= l.cfg.StallTimeout
 }
-
-// closeCode is the code for a frame on a stream that is closed.
-const closeCode = http2.ErrCodeStreamClosed

@@ -29,7 +29,7 @@ func TestFullIsForStreams(t *testing.T) {
 		defer p.Close()
 		cut := make(chan struct{})
 		go func() {
-			_, _ = io.ReadFull(far, make([]byte, len(Preface)))
+			_, _ = io.ReadFull(far, make([]byte, len(preface)))
 			c := &rawConn{far, http2.NewFramer(far, far)}
 			_ = c.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 			c.request()
@@ -37,8 +37,8 @@ func TestFullIsForStreams(t *testing.T) {
 			_ = far.Close()
 		}()
 		m := &message.Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"}
-		ask := func(ctx context.Context, stays bool, want upstream.Reason) {
-			if _, err := p.Ask(ctx, m, stays); upstream.ReasonOf(err) != want {
+		ask := func(ctx context.Context, patient bool, want upstream.Reason) {
+			if _, err := p.Ask(ctx, m, patient); upstream.ReasonOf(err) != want {
 				t.Errorf("%v, want %s", err, want)
 			}
 		}

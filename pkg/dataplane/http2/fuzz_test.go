@@ -124,7 +124,7 @@ func (e *echo) Open(t *Turn, near Near, token uint64, r *message.Request, end, _
 	case "/refused":
 		return nil, 0, &upstream.Error{Reason: upstream.ConnectRefused, Unsent: true}
 	case "/failed":
-		t.Add(echoEvent{&echoCall{near: near, nearToken: token}, func(t *Turn, k *echoCall) {
+		t.add(echoEvent{&echoCall{near: near, nearToken: token}, func(t *Turn, k *echoCall) {
 			k.near.Failed(t, k.nearToken, &upstream.Error{Reason: upstream.ResetBeforeHeaders})
 		}, 0})
 	}
@@ -133,7 +133,7 @@ func (e *echo) Open(t *Turn, near Near, token uint64, r *message.Request, end, _
 	e.next++
 	k := &echoCall{e, near, token}
 	e.all[e.next] = k
-	t.Add(echoEvent{k, func(t *Turn, k *echoCall) {
+	t.add(echoEvent{k, func(t *Turn, k *echoCall) {
 		k.near.Response(t, k.nearToken, &message.Response{Status: 103}, false)
 		k.near.Response(t, k.nearToken, &message.Response{Status: 200, Length: -1}, end)
 	}, 0})
@@ -144,7 +144,7 @@ func (e *echo) Cancel(Near, uint64) {}
 func (k *echoCall) Data(t *Turn, _ uint64, p []byte, end bool) int {
 	kept := bytes.Clone(p)
 	half := len(p) / 2
-	t.Add(echoEvent{k, func(t *Turn, k *echoCall) {
+	t.add(echoEvent{k, func(t *Turn, k *echoCall) {
 		k.near.Consumed(t, k.nearToken, len(p)-half)
 		k.near.Data(t, k.nearToken, kept, end)
 	}, 0})
@@ -153,7 +153,7 @@ func (k *echoCall) Data(t *Turn, _ uint64, p []byte, end bool) int {
 
 func (k *echoCall) Trailers(t *Turn, _ uint64, fields []message.Field) {
 	kept := append([]message.Field(nil), fields...)
-	t.Add(echoEvent{k, func(t *Turn, k *echoCall) { k.near.Trailers(t, k.nearToken, kept) }, 0})
+	t.add(echoEvent{k, func(t *Turn, k *echoCall) { k.near.Trailers(t, k.nearToken, kept) }, 0})
 }
 func (k *echoCall) Consumed(*Turn, uint64, int)          {}
 func (k *echoCall) Reset(*Turn, uint64, *upstream.Error) {}
@@ -201,7 +201,7 @@ func FuzzServer(f *testing.F) {
 	f.Add([]byte{1, 0x41, 1, 3, 1, 0x41, 3, 4, 1, 0x41, 5, 2, 6, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 7, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &tape{}
-		c.in.Reset(append([]byte(Preface), frames(data, requestLists)...))
+		c.in.Reset(append([]byte(preface), frames(data, requestLists)...))
 		h := &to{opener: &echo{all: map[uint64]*echoCall{}}}
 		v := NewServer(c, nil, h, Config{MaxStreams: 8, MaxHeaderBytes: 2000, StreamWindow: 20_000, ConnWindow: 100_000, ReplayBytes: 1000})
 		_ = v.Run(context.Background())
@@ -283,7 +283,7 @@ type opening struct {
 	once  sync.Once
 }
 
-func (o *opening) clientReady(t *Turn, c *Client, _ bool) {
+func (o *opening) connReady(t *Turn, c *endpointConn, _ bool) {
 	o.once.Do(func() {
 		for i, n := range o.calls {
 			n.token = uint64(i + 100)
@@ -298,9 +298,9 @@ func (o *opening) clientReady(t *Turn, c *Client, _ bool) {
 		}
 	})
 }
-func (o *opening) wanted() bool                                 { return false }
-func (o *opening) Flush(*Turn)                                  {}
-func (o *opening) clientLeaves(*Turn, *Client, *upstream.Error) {}
+func (o *opening) wanted() bool                                     { return false }
+func (o *opening) Flush(*Turn)                                      {}
+func (o *opening) connLeaves(*Turn, *endpointConn, *upstream.Error) {}
 
 var responseLists = [][]byte{
 	block(":status", "200"), block(":status", "200", "content-length", "64"), block(":status", "103"), block(":status", "101"),
@@ -321,13 +321,13 @@ func FuzzClient(f *testing.F) {
 			o.calls = append(o.calls, &observed{t: t})
 		}
 		cfg := Config{MaxHeaderBytes: 2000, StreamWindow: 20_000, ConnWindow: 100_000}.withDefaults()
-		k := newClient(c, netip.AddrPort{}, cfg, o)
+		k := newEndpointConn(c, netip.AddrPort{}, cfg, o)
 		_ = k.run(context.Background())
 		if len(k.calls) != 0 {
 			t.Fatalf("%d calls are left", len(k.calls))
 		}
 		out := c.out.Bytes()
-		judge(t, out[min(len(Preface), len(out)):])
+		judge(t, out[min(len(preface), len(out)):])
 		for i, n := range o.calls {
 			if n.token != 0 && !n.over {
 				t.Errorf("call %d never ended", i)

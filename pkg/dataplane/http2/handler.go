@@ -105,7 +105,7 @@ type Far interface {
 
 // Ticket names a request for as long as it lives; afterwards its methods do nothing.
 type Ticket struct {
-	stream *Stream
+	stream *stream
 	token  uint64
 }
 
@@ -126,13 +126,13 @@ func (k Ticket) Resume(decide func(wanted bool) Decision) bool {
 			k.stream.decide(&t, d)
 		}
 	})
-	t.End()
+	t.end()
 	return alive
 }
 
 // Fail ends the request with e: with an answer where none has begun, or breaks it off. It may be called
 // from anywhere, and does so soon, in a goroutine of the connection's.
-func (k Ticket) Fail(e *upstream.Error) { k.stream.server.doom(k, e) }
+func (k Ticket) Fail(e *upstream.Error) { k.stream.server.failSoon(k, e) }
 
 // These may only be called from within Handler and Exchange.
 

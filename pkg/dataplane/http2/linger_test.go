@@ -29,7 +29,7 @@ func TestSlowClientAtTheEnd(t *testing.T) {
 	defer func() { _ = nc.Close() }()
 	_ = nc.(*net.TCPConn).SetReadBuffer(4 << 10)
 	c := &rawConn{nc, http2.NewFramer(nc, nc)}
-	_, _ = nc.Write([]byte(Preface))
+	_, _ = nc.Write([]byte(preface))
 	_ = c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 2 * size})
 	_ = c.WriteWindowUpdate(0, 2*size)
 	_ = c.WriteHeaders(http2.HeadersFrameParam{

@@ -13,29 +13,32 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http2/header"
 )
 
-// side is what a link's owner, a *Server or a *Client, does about frames that
-// concern its streams. All but ended are called by the reader; those that
-// say so need mu.
+// side is what a link's owner, a *Server or an *endpointConn, does about frames that
+// concern its streams. All but tick and last are called by the reader alone; those that
+// say so need mu, the others take it.
 type side interface {
+	// headers has a whole block, data a payload as it came, reset an RST_STREAM. An error ends the connection, here and below.
 	headers(t *Turn, h *headers) error
 	data(t *Turn, fh http2.FrameHeader, p []byte) error
 	reset(t *Turn, id uint32, code http2.ErrCode) error
 	// refuse resets a stream on which the peer broke a rule.
 	refuse(t *Turn, id uint32, code http2.ErrCode) error
 	goneAway(t *Turn, last uint32, code http2.ErrCode)
-	// settled says that the peer's settings have been taken.
-	settled(t *Turn, first bool)
+	// settingsTaken says that the peer's settings have been taken, for the first time or again.
+	settingsTaken(t *Turn, first bool)
 	// opened says that a stream may send more, or all may for id 0. known is false for a stream that never was. It needs mu.
 	opened(t *Turn, id uint32, n int) (known bool, err error)
 	// widened adds to the send windows of all streams; false where one gets too large. It needs mu.
 	widened(n int) bool
 	// tick looks for what stalls; it is called every PingTimeout/2. An error ends the connection. It needs mu.
-	tick(t *Turn, now time.Time) error
+	tick(t *Turn) error
 	// last is the highest stream of the peer's that we have seen to. It needs mu.
 	last() uint32
 }
 
-// link is what both sides have in common: the protocol of a connection without its streams.
+// link is what both sides have in common: the protocol of a connection without its streams. Its files are link.go
+// (reading frames, budgets, the connection's windows), linkframes.go (what each kind of frame means), flow.go (sending
+// what a stream has to send) and linkend.go (silence, and the end).
 type link struct {
 	wire
 
@@ -46,18 +49,20 @@ type link struct {
 	initial int
 
 	// owned by the reader
-	turn    Turn
-	dec     *header.Decoder
-	began   bool
+	turn  Turn
+	dec   *header.Decoder
+	began bool
+	// pending is the header block that is being read; partial is what came of one that has several frames, parts how many.
 	pending headers
 	partial []byte
 	parts   int
-	// seized: the reader holds mu.
+	// seized: the reader holds mu by hold.
 	seized bool
 
 	// guarded by mu
-	left [Abuses]bucket
-	enc  *header.Encoder
+	// buckets are what is left of the budgets.
+	buckets [Abuses]bucket
+	enc     *header.Encoder
 	// sendWindow and recvWindow are those of the connection; owed is what came and is not given back yet.
 	sendWindow, recvWindow, owed int
 	// held is what we hold of bodies that came here, up to holds; 0 is no limit.
@@ -68,7 +73,7 @@ type link struct {
 	peerConnect           bool
 	// blocked are the flows that wait for the connection's window, or for room in the output.
 	blocked []*flow
-	// failure is why a timer closed the connection; nil otherwise.
+	// failure is why somebody else than its reader ends the connection; nil while nobody does.
 	failure error
 	// silent is for how long nothing came, asked: a PING of ours is not answered.
 	silent time.Duration
@@ -76,10 +81,11 @@ type link struct {
 	// pings is how many PINGs of ours came since the peer sent a head or data, soon how many may before they
 	// become rare; 0 is no limit.
 	pings, soon int
-	ticker      *time.Timer
-	over        bool
+	// ticker calls ticked until over.
+	ticker *time.Timer
+	over   bool
 
-	// heard is set by every read.
+	// heard is set by every read, and taken back by every tick.
 	heard atomic.Bool
 }
 
@@ -90,7 +96,7 @@ func (l *link) init(nc net.Conn, early []byte, cfg *Config, s side) {
 	l.sendWindow, l.recvWindow, l.initial = firstWindow, cfg.ConnWindow, cfg.StreamWindow
 	l.peerWindow, l.peerFrame, l.peerStreams = firstWindow, frameSize, 1<<32-1
 	l.wire.guard = l.guard
-	l.idle, l.wire.refill = l.turn.End, l.refill
+	l.idle, l.wire.refill = l.turn.end, l.refill
 }
 
 // run reads frames until the connection ends, and gives why: io.EOF where the
@@ -135,9 +141,9 @@ func (l *link) next() (http2.FrameHeader, []byte, error) {
 	}
 }
 
-// spend takes a token of a budget. It needs mu; charge does not.
+// spend takes a token of a budget; the error is that there is none. It needs mu; charge takes it.
 func (l *link) spend(a Abuse) error {
-	if !l.left[a].take(l.cfg.Budgets[a]) {
+	if !l.buckets[a].take(l.cfg.Budgets[a]) {
 		return abusive(a, "too many frames of the kind "+a.String())
 	}
 	return nil
@@ -149,10 +155,15 @@ func (l *link) charge(a Abuse) error {
 	return l.spend(a)
 }
 
-// earn puts tokens back for what carries something. It needs mu.
+// earnAll puts tokens back for the head of a request or of its answer. It needs mu.
+func (l *link) earnAll() {
+	l.earn(SettingsFlood, PingFlood, EmptyFrames, PriorityFlood, WindowFlood, UnknownFrames)
+}
+
+// earn puts a token back into each of the budgets, for what carries something. It needs mu.
 func (l *link) earn(kinds ...Abuse) {
 	for _, a := range kinds {
-		l.left[a].give(1, 0)
+		l.buckets[a].give(1, 0)
 	}
 }
 
@@ -166,7 +177,7 @@ func (l *link) send(t *Turn, b []byte) {
 	}
 	if !l.flagged {
 		l.flagged = true
-		t.Add(l)
+		t.add(l)
 	}
 	if len(b) > maxOutput {
 		// Its reader ends the connection with the error.

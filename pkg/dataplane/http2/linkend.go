@@ -10,7 +10,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/linger"
 )
 
-// tickEvery is how often a connection is looked at: for what is bounded to be found within half as much again.
+// tickEvery is how often a connection is looked at: half of its shortest bound, so that what is over a bound is found
+// within half of it more.
 func (l *link) tickEvery() time.Duration {
 	least := min(l.cfg.PingTimeout, l.cfg.StallTimeout)
 	if d := l.cfg.BodyTimeout; d > 0 {
@@ -40,13 +41,19 @@ var errSilent = errors.New("a PING was not answered")
 func (l *link) ticked() {
 	var t Turn
 	if err := l.look(&t); err != nil {
-		l.part(&t, err)
+		l.hangUp(&t, err)
 		return
 	}
 	t.flush()
 }
 
-// look looks at the connection; an error ends it.
+// look looks at the connection once, and asks a silent peer with a PING:
+//
+//	heard ──nothing for PingAfter──▶ asked ──nothing for PingTimeout──▶ over
+//	  ▲                                │
+//	  └──────────── anything ──────────┘
+//
+// An error ends the connection.
 func (l *link) look(t *Turn) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +61,7 @@ func (l *link) look(t *Turn) error {
 	if l.over {
 		return nil
 	}
-	err := l.side.tick(t, time.Now())
+	err := l.side.tick(t)
 	every := l.tickEvery()
 	switch {
 	case l.heard.Swap(false):
@@ -77,7 +84,8 @@ func (l *link) look(t *Turn) error {
 }
 
 // A gRPC server takes the third PING within minPings of the one before as misuse, unless it has sent something
-// meanwhile, and closes its connection with all that is on it (gRFC A8). Until then a peer whose host is gone is the kernel's to find.
+// meanwhile, and closes its connection with all that is on it (gRFC A8). So a silent endpoint is asked soonPings times,
+// and then so seldom that it is the kernel that finds a host that is gone (upstream.KeepAlive).
 const (
 	soonPings = 2
 	minPings  = 5 * time.Minute
@@ -91,14 +99,23 @@ func (l *link) pingAfter() time.Duration {
 	return l.cfg.PingAfter
 }
 
-// part says goodbye with what err has to say and makes the reader end.
-func (l *link) part(t *Turn, err error) {
+// hangUp tells the peer why, where err is a ConnError, and makes the reader end.
+func (l *link) hangUp(t *Turn, err error) {
 	l.farewell(t, err)
 	t.flush()
 	_ = l.nc.SetReadDeadline(past)
 }
 
-// farewell sends a GOAWAY if there is something to say.
+// parting is a flusher that makes the reader end, after everything was written.
+type parting struct{ l *link }
+
+// Flush implements flusher.
+func (p parting) Flush(t *Turn) {
+	p.l.Flush(t)
+	_ = p.l.nc.SetReadDeadline(past)
+}
+
+// farewell queues the GOAWAY that err stands for; nothing for other errors.
 func (l *link) farewell(t *Turn, err error) {
 	e, ok := errors.AsType[*ConnError](err)
 	if !ok {
@@ -108,10 +125,14 @@ func (l *link) farewell(t *Turn, err error) {
 }
 
 // lingerBytes is how much of what still comes is thrown away: closing with unread data would take back the last that was
-// written (package linger). Where the peer broke the rules, it is for linger.Settle at most.
+// written (package linger).
 const lingerBytes = 1 << 20
 
-// finish closes the connection after run gave err, and gives why it ended.
+// finish closes the connection after run gave err, and gives why it ended, which failure knows better where it is set.
+//
+//	the peer broke a rule        ──▶ GOAWAY, written for linger.ToClose at most ──▶ lingers as long ──▶ closed
+//	all is done, in good order   ──▶ written as long as the peer reads ──▶ lingers while it reads ──▶ closed
+//	anything else                ──▶ closed
 func (l *link) finish(t *Turn, err error) error {
 	l.stopTicks()
 	l.mu.Lock()
@@ -127,7 +148,7 @@ func (l *link) finish(t *Turn, err error) error {
 	t.flush()
 	switch {
 	case wrong:
-		l.drain(t, linger.Settle)
+		l.drain(t, linger.ToClose)
 		l.linger(false)
 	case errors.Is(err, errClosed):
 		// The end of the last answer may be among it.
@@ -153,7 +174,8 @@ func (l *link) finish(t *Turn, err error) error {
 	return err
 }
 
-// linger reads on after the last write. orderly: the peer did nothing wrong, and gets as long as it goes on reading.
+// linger reads on after the last write: in an orderly end as long as the peer goes on reading, otherwise for
+// linger.ToClose.
 func (l *link) linger(orderly bool) {
 	hc, ok := l.nc.(interface{ CloseWrite() error })
 	if !ok {
@@ -166,7 +188,7 @@ func (l *link) linger(orderly bool) {
 		return
 	}
 	if !orderly {
-		if l.readFor(linger.Settle) {
+		if l.readFor(linger.ToClose) {
 			_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
 		}
 		return
@@ -186,7 +208,7 @@ func (l *link) linger(orderly bool) {
 	}
 }
 
-// readFor lets a read take so long; false where the connection was killed.
+// readFor lets a read take so long; false where the connection was killed, which no deadline may undo.
 func (l *link) readFor(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,52 +36,57 @@ func (l *link) frame(t *Turn, fh http2.FrameHeader, p []byte) error {
 	if !l.began && fh.Type != http2.FrameSettings {
 		return protocolError("the first frame is no SETTINGS")
 	}
+	if fh.Type == http2.FrameSettings || fh.Type == http2.FrameGoAway || fh.Type == http2.FramePushPromise {
+		return l.parsed(t, fh)
+	}
+	// p is used up; its bytes stay where they are until the next frame is read.
+	l.from += len(p)
 	switch fh.Type {
 	case http2.FrameData:
-		l.from += len(p)
 		if fh.StreamID == 0 {
 			return protocolError("DATA on stream 0")
 		}
 		return l.side.data(t, fh, p)
 	case http2.FrameHeaders, http2.FrameContinuation:
-		l.from += len(p)
 		return l.block(t, fh, p)
 	case http2.FrameWindowUpdate:
-		l.from += len(p)
 		return l.window(t, fh, p)
 	case http2.FrameRSTStream:
-		l.from += len(p)
-		if len(p) != 4 {
-			return &ConnError{Code: http2.ErrCodeFrameSize, Text: "RST_STREAM that has not 4 bytes"}
-		}
-		if fh.StreamID == 0 {
-			return protocolError("RST_STREAM on stream 0")
-		}
-		return l.side.reset(t, fh.StreamID, http2.ErrCode(binary.BigEndian.Uint32(p)))
+		return l.resetStream(t, fh, p)
 	case http2.FramePing:
-		l.from += len(p)
 		return l.ping(t, fh, p)
 	case http2.FramePriority:
-		l.from += len(p)
-		if fh.StreamID == 0 {
-			return protocolError("PRIORITY on stream 0")
-		}
-		if len(p) != 5 {
-			return l.side.refuse(t, fh.StreamID, http2.ErrCodeFrameSize)
-		}
-		if binary.BigEndian.Uint32(p)&maxID == fh.StreamID {
-			return l.side.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
-		}
-		return l.charge(PriorityFlood)
-	case http2.FrameSettings, http2.FrameGoAway, http2.FramePushPromise:
-		return l.parsed(t, fh)
+		return l.priority(t, fh, p)
 	default:
-		l.from += len(p)
 		return l.charge(UnknownFrames)
 	}
 }
 
-// parsed sees to the frames that are rare, parsed by x/net.
+func (l *link) resetStream(t *Turn, fh http2.FrameHeader, p []byte) error {
+	if len(p) != 4 {
+		return &ConnError{Code: http2.ErrCodeFrameSize, Text: "RST_STREAM that has not 4 bytes"}
+	}
+	if fh.StreamID == 0 {
+		return protocolError("RST_STREAM on stream 0")
+	}
+	return l.side.reset(t, fh.StreamID, http2.ErrCode(binary.BigEndian.Uint32(p)))
+}
+
+// priority checks what the framer would, and else ignores it (RFC 9113 section 5.3.2).
+func (l *link) priority(t *Turn, fh http2.FrameHeader, p []byte) error {
+	if fh.StreamID == 0 {
+		return protocolError("PRIORITY on stream 0")
+	}
+	if len(p) != 5 {
+		return l.side.refuse(t, fh.StreamID, http2.ErrCodeFrameSize)
+	}
+	if binary.BigEndian.Uint32(p)&maxID == fh.StreamID {
+		return l.side.refuse(t, fh.StreamID, http2.ErrCodeProtocol)
+	}
+	return l.charge(PriorityFlood)
+}
+
+// parsed sees to the frames that are rare. x/net's framer reads their payload, which link.next has only made sure of.
 func (l *link) parsed(t *Turn, fh http2.FrameHeader) error {
 	f, err := l.framer.ReadFrameForHeader(fh)
 	if err != nil {
@@ -207,7 +212,7 @@ func (l *link) settings(t *Turn, f *http2.SettingsFrame) error {
 	if err != nil {
 		return l.asConnError(err)
 	}
-	l.side.settled(t, first)
+	l.side.settingsTaken(t, first)
 	return l.charge(SettingsFlood)
 }
 
@@ -240,7 +245,7 @@ func (l *link) setting(s http2.Setting) error {
 	case http2.SettingEnableConnectProtocol:
 		l.peerConnect = s.Val == 1
 	case http2.SettingEnablePush:
-		if _, ok := l.side.(*Client); ok && s.Val != 0 {
+		if _, ok := l.side.(*endpointConn); ok && s.Val != 0 {
 			return protocolError("a server enables push")
 		}
 	case http2.SettingMaxHeaderListSize:

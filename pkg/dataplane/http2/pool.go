@@ -39,13 +39,15 @@ type PoolConfig struct {
 //	    │ none                       │
 //	    └─────▶ waiting for a dial ──┤ no further connection may be had
 //	                                 ├─ patient ─────▶ waiting for a place, in order
-//	                                 └─ others ──────▶ failed with StreamLimit: another endpoint may have room
+//	                                 └─ impatient ───▶ failed with StreamLimit: another endpoint may have room
+//
+// Who is patient says so by its Opener (Patient). Both kinds wait in one queue.
 //
 // A connection whose endpoint allows no stream at all, which is for a while (RFC 9113 section 6.5.2), is waited
 // for too: a further one would be told the same.
 type Pool struct {
-	cfg  PoolConfig
-	conn *Config
+	cfg        PoolConfig
+	connConfig *Config
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the pool's own: it ends what the pool began
 	cancel context.CancelFunc
@@ -53,23 +55,23 @@ type Pool struct {
 
 	mu sync.Mutex // guards all below; a connection's lock may be taken under it, but no Near is called
 	// conns are those that take requests, dialling how many are being made.
-	conns    []*Client
-	leaving  map[*Client]struct{}
+	conns    []*endpointConn
+	leaving  map[*endpointConn]struct{}
 	dialling int
 	queue    []waiter
-	// staying is how many of the queue are patient.
-	staying int
-	// shut: the last dial was refused by the limit of connections, and nobody said since that there may be one.
-	// again: somebody said so while a dial was under way.
-	shut, again bool
-	// miss is why a connection was not made, the last time.
-	miss *upstream.Error
-	// resting is set for a while after a connection came to nothing, while some stay.
-	resting *time.Timer
+	// patients is how many of the queue are patient.
+	patients int
+	// atLimit: the last dial was refused by the limit of connections, and nobody said since that there may be one.
+	// limitRaised: somebody said so (Wake) while a dial was under way.
+	atLimit, limitRaised bool
+	// lastMiss is why a connection was not made, the last time.
+	lastMiss *upstream.Error
+	// pause is set after a connection came to nothing, while patient requests wait: until it is over none is made for them.
+	pause   *time.Timer
 	retired bool
 	kill    *time.Timer
 
-	// waiters is the length of queue.
+	// waiters is the length of queue, for those who give a place back and may not take mu.
 	waiters atomic.Int64
 }
 
@@ -82,7 +84,7 @@ func NewPool(cfg PoolConfig) *Pool {
 	if cfg.Dial == nil {
 		cfg.Dial = dialer(upstream.New(upstream.Config{Address: cfg.Address, ConnectTimeout: cfg.ConnectTimeout}))
 	}
-	p := &Pool{cfg: cfg, conn: cfg.Conn.withDefaults(), leaving: map[*Client]struct{}{}}
+	p := &Pool{cfg: cfg, connConfig: cfg.Conn.withDefaults(), leaving: map[*endpointConn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -93,24 +95,24 @@ func (p *Pool) Open(t *Turn, near Near, token uint64, r *message.Request, end, w
 }
 
 // patient is a Pool whose requests wait for a place.
-type patient Pool
+type patientPool Pool
 
 // Patient gives the Opener of requests that wait for a place where none is to be had now.
-func (p *Pool) Patient() Opener { return (*patient)(p) }
+func (p *Pool) Patient() Opener { return (*patientPool)(p) }
 
 // Open implements Opener.
-func (p *patient) Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (Far, uint64, error) {
+func (p *patientPool) Open(t *Turn, near Near, token uint64, r *message.Request, end, waited bool) (Far, uint64, error) {
 	return (*Pool)(p).open(t, waiter{near, token, true}, r, end, waited)
 }
 
 // Cancel implements Opener.
-func (p *patient) Cancel(near Near, token uint64) { (*Pool)(p).Cancel(near, token) }
+func (p *patientPool) Cancel(near Near, token uint64) { (*Pool)(p).Cancel(near, token) }
 
 func (p *Pool) open(t *Turn, w waiter, r *message.Request, end, waited bool) (Far, uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
-		return nil, 0, p.gone()
+		return nil, 0, upstream.Removed(p.cfg.Address)
 	}
 	if waited || len(p.queue) == 0 {
 		for _, c := range p.conns {
@@ -137,9 +139,9 @@ func (p *Pool) places(most int) int {
 	return n
 }
 
-// enough tells whether the connections that are being made will carry n
-// requests, as far as those that are there tell how many one carries. It needs mu.
-func (p *Pool) enough(n int) bool {
+// enoughDialling tells whether the connections that are being made will carry n
+// requests: each as many as those that are there do, 100 where there is none. It needs mu.
+func (p *Pool) enoughDialling(n int) bool {
 	if p.dialling == 0 {
 		return false
 	}
@@ -164,12 +166,13 @@ func (p *Pool) CloseIdle() {
 	if p.wanted() {
 		return
 	}
-	for _, c := range p.taken() {
+	for _, c := range p.inService() {
 		c.quitIfIdle()
 	}
 }
 
-func (p *Pool) taken() []*Client {
+// inService gives the connections that take requests.
+func (p *Pool) inService() []*endpointConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.conns)
@@ -189,9 +192,9 @@ func (p *Pool) Retire(drain time.Duration) {
 		p.mu.Lock()
 		all := p.pick(everybody)
 		p.mu.Unlock()
-		failEach(&t, all, p.gone())
-		t.End()
-		for _, c := range p.taken() {
+		failEach(&t, all, upstream.Removed(p.cfg.Address))
+		t.end()
+		for _, c := range p.inService() {
 			c.leave()
 		}
 	})
@@ -216,7 +219,7 @@ func (p *Pool) Close() {
 	p.cutAll()
 	p.cancel()
 	p.mu.Lock()
-	for _, timer := range []*time.Timer{p.kill, p.resting} {
+	for _, timer := range []*time.Timer{p.kill, p.pause} {
 		if timer != nil {
 			timer.Stop()
 		}

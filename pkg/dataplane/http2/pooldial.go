@@ -38,7 +38,7 @@ func (p *Pool) connect() {
 		p.missed(upstream.AsError(err))
 		return
 	}
-	c := newClient(nc, p.cfg.Address, p.conn, p)
+	c := newEndpointConn(nc, p.cfg.Address, p.connConfig, p)
 	late := time.AfterFunc(p.cfg.ConnectTimeout, func() {
 		c.mu.Lock()
 		ready := c.ready
@@ -55,7 +55,7 @@ func (p *Pool) connect() {
 	p.mu.Lock()
 	delete(p.leaving, c)
 	// There is room for another one.
-	p.shut = false
+	p.atLimit = false
 	p.mu.Unlock()
 	c.mu.Lock()
 	ready := c.ready
@@ -66,87 +66,91 @@ func (p *Pool) connect() {
 	case p.wanted():
 		var t Turn
 		p.Flush(&t)
-		t.End()
+		t.end()
 	}
 }
 
 // reach dials. A panic is a connection that could not be made.
 func (p *Pool) reach() (nc net.Conn, err error) {
 	defer func() {
-		if p.conn.Panicked == nil {
+		if p.connConfig.Panicked == nil {
 			return
 		}
 		if v := recover(); v != nil {
-			p.conn.Panicked(v, debug.Stack())
+			p.connConfig.Panicked(v, debug.Stack())
 			nc, err = nil, errDefect(v)
 		}
 	}()
 	return p.cfg.Dial(p.ctx)
 }
 
-// missed notes that a connection could not be made.
+// missed notes that a connection could not be made, and tells those who waited for nothing else.
 func (p *Pool) missed(e *upstream.Error) {
 	var t Turn
 	p.mu.Lock()
 	p.dialling--
-	p.miss = e
+	p.lastMiss = e
 	refused := e.Reason == upstream.BreakerConnections
-	p.shut = refused && !p.again
-	if refused && p.again {
-		p.dialFor(p.staying)
+	p.atLimit = refused && !p.limitRaised
+	if refused && p.limitRaised {
+		p.dialFor(p.patients)
 	}
-	p.again = false
+	p.limitRaised = false
 	out, e := p.inVain(&t, e)
 	p.mu.Unlock()
 	failEach(&t, out, e)
-	t.End()
+	t.end()
 }
 
-// inVain gives those whose wait for a connection that came to nothing is over, with their error: all, unless others
-// are being made. Where there are some, they are not the ones to wait for: only those who are not patient are then
-// told that they are full. It needs mu.
+// inVain takes those out of the queue for whom a connection that came to nothing, because of e, is the end of their
+// wait, and gives them with their error:
+//
+//   - nobody, while other connections are being made, or one has a place by now;
+//   - all, where there is no other connection, or the pool is retired;
+//   - the impatient otherwise: the connections there are carry all that they may, and a patient one waits for those.
+//
+// It needs mu.
 func (p *Pool) inVain(t *Turn, e *upstream.Error) (out []waiter, why *upstream.Error) {
-	switch some := len(p.conns) > 0 || p.shut && len(p.leaving) > 0; {
+	switch some := len(p.conns) > 0 || p.atLimit && len(p.leaving) > 0; {
 	case p.retired:
-		return p.pick(everybody), p.gone()
+		return p.pick(everybody), upstream.Removed(p.cfg.Address)
 	case p.dialling > 0:
 	case !some:
 		return p.pick(everybody), e
 	case p.places(1) > 0:
 		// Another connection has become ready meanwhile.
-		t.Add(p)
+		t.add(p)
 	default:
-		out = p.pick(func(w waiter) bool { return !w.stays })
-		if why = e; p.shut {
+		out = p.pick(impatient)
+		if why = e; p.atLimit {
 			why = p.full()
 		}
 	}
-	if !p.shut && p.staying > 0 {
-		p.rest()
+	if !p.atLimit && p.patients > 0 {
+		p.pauseDials()
 	}
 	return out, why
 }
 
-// restFor is about how long no connection is made for those who stay after one came to nothing.
-const restFor = 200 * time.Millisecond
+// dialPause is about how long no connection is made for patient requests after one came to nothing.
+const dialPause = 200 * time.Millisecond
 
-// rest has none made for a while for those who stay: nobody else would slow that down. It needs mu.
-func (p *Pool) rest() {
-	if p.resting == nil {
-		p.resting = time.AfterFunc(restFor/2+rand.N(restFor/2), p.rested)
+// pauseDials has no connection made for patient requests for a while: they wait on after a failure, so nothing else
+// would keep dials from following one another without end. It needs mu.
+func (p *Pool) pauseDials() {
+	if p.pause == nil {
+		p.pause = time.AfterFunc(dialPause/2+rand.N(dialPause/2), p.resumeDials)
 	}
 }
 
-// rested has one made for those who still wait.
-func (p *Pool) rested() {
+// resumeDials has a connection made for those who still wait.
+func (p *Pool) resumeDials() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.resting = nil
+	p.pause = nil
 	n := len(p.queue)
 	p.dialFor(n - p.places(n))
 }
-
-func everybody(waiter) bool { return true }
 
 // greetError is why a connection that was made never became one of HTTP/2.
 func (p *Pool) greetError(err error) *upstream.Error {
@@ -161,14 +165,10 @@ func (p *Pool) greetError(err error) *upstream.Error {
 	return e
 }
 
-func (p *Pool) gone() *upstream.Error {
-	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
-}
-
 func (p *Pool) wanted() bool { return p.waiters.Load() > 0 }
 
-// clientReady takes a connection into service, unless it has been in it: it may have left.
-func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
+// connReady implements connOwner. Only a first time takes the connection into service: by a later one it may have left.
+func (p *Pool) connReady(t *Turn, c *endpointConn, first bool) {
 	p.mu.Lock()
 	if first {
 		p.dialling--
@@ -181,12 +181,12 @@ func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
 		return
 	}
 	if p.wanted() {
-		t.Add(p)
+		t.add(p)
 	}
 }
 
-// clientLeaves takes a connection out of service. One that was of no use is as good as one that could not be made.
-func (p *Pool) clientLeaves(t *Turn, c *Client, useless *upstream.Error) {
+// connLeaves implements connOwner. A useless connection is as good as one that could not be made.
+func (p *Pool) connLeaves(t *Turn, c *endpointConn, useless *upstream.Error) {
 	var out []waiter
 	p.mu.Lock()
 	if i := slices.Index(p.conns, c); i >= 0 {
@@ -199,6 +199,6 @@ func (p *Pool) clientLeaves(t *Turn, c *Client, useless *upstream.Error) {
 	p.mu.Unlock()
 	failEach(t, out, useless)
 	if p.wanted() {
-		t.Add(p)
+		t.add(p)
 	}
 }

@@ -22,12 +22,16 @@ type unbounded struct{}
 func (unbounded) Join(bool) bool { return true }
 func (unbounded) Leave()         {}
 
+// waiter is a request without a place.
 type waiter struct {
-	near  Near
-	token uint64
-	// stays: it is patient.
-	stays bool
+	near    Near
+	token   uint64
+	patient bool
 }
+
+func everybody(waiter) bool { return true }
+
+func impatient(w waiter) bool { return !w.patient }
 
 // wait queues a request, and has a connection made for it where that may be. It needs mu.
 func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
@@ -37,15 +41,16 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 	free := p.places(n)
 	if free > 0 {
 		// For those who wait already.
-		t.Add(p)
+		t.add(p)
 	}
 	p.dialFor(n - free)
-	if w.stays && !p.cfg.Queue.Join(waited) || !w.stays && free < n && p.dialling == 0 {
+	hopeless := !w.patient && free < n && p.dialling == 0
+	if hopeless || w.patient && !p.cfg.Queue.Join(waited) {
 		p.waiters.Store(int64(n - 1))
 		return p.full()
 	}
-	if w.stays {
-		p.staying++
+	if w.patient {
+		p.patients++
 	}
 	if waited {
 		p.queue = slices.Insert(p.queue, 0, w)
@@ -58,10 +63,10 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 // dialFor has a connection made where n requests have no place, unless enough are being made, or it would be in vain. It needs mu.
 func (p *Pool) dialFor(n int) {
 	switch {
-	case n <= 0 || p.retired || p.enough(n):
-	case p.staying > 0 && (p.shut || p.resting != nil):
-		// Wake has one made for those who stay, as soon as it may be, or rested.
-	case slices.ContainsFunc(p.conns, (*Client).barred):
+	case n <= 0 || p.retired || p.enoughDialling(n):
+	case p.patients > 0 && (p.atLimit || p.pause != nil):
+		// Wake has one made as soon as there may be one, or resumeDials after the pause.
+	case slices.ContainsFunc(p.conns, (*endpointConn).barred):
 	default:
 		p.dial()
 	}
@@ -81,24 +86,25 @@ func (p *Pool) emptying() bool {
 	return false
 }
 
-// full is the error of a request for which there is no place. It needs mu.
+// full is the error of a request for which there is no place now: StreamLimit, unless the connections lack for another
+// reason, which is that of the last dial then. It needs mu.
 func (p *Pool) full() *upstream.Error {
-	if p.miss != nil && !slices.ContainsFunc(p.conns, (*Client).full) {
+	if p.lastMiss != nil && !slices.ContainsFunc(p.conns, (*endpointConn).full) {
 		// It is not for the streams of any: those there are wind up, and no other is to be had.
-		e := *p.miss
+		e := *p.lastMiss
 		if len(p.conns) > 0 || p.emptying() {
 			e.Err = ErrClosing
-			if p.miss.Err != nil {
-				e.Err = fmt.Errorf("%w: %w", ErrClosing, p.miss.Err)
+			if p.lastMiss.Err != nil {
+				e.Err = fmt.Errorf("%w: %w", ErrClosing, p.lastMiss.Err)
 			}
 		}
 		return &e
 	}
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
-	if slices.ContainsFunc(p.conns, (*Client).barred) {
-		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %s for a place", waits(p.staying))
+	if slices.ContainsFunc(p.conns, (*endpointConn).barred) {
+		e.Err = fmt.Errorf("the endpoint allows no stream on its connection now, and %s for a place", waits(p.patients))
 	} else {
-		e.Err = fmt.Errorf("%s all the streams that the endpoint allows, and %s for a place", carry(len(p.conns)), waits(p.staying))
+		e.Err = fmt.Errorf("%s all the streams that the endpoint allows, and %s for a place", carry(len(p.conns)), waits(p.patients))
 	}
 	return e
 }
@@ -137,13 +143,13 @@ func (p *Pool) Cancel(near Near, token uint64) {
 	p.pick(func(w waiter) bool { return w.token == token && w.near == near })
 }
 
-// pick takes those out of the queue for whom which is true. It needs mu.
+// pick takes those out of the queue for whom which is true, and gives them. It needs mu.
 func (p *Pool) pick(which func(waiter) bool) []waiter {
 	var out []waiter
 	p.queue = slices.DeleteFunc(p.queue, func(w waiter) bool {
 		is := which(w)
 		if is {
-			p.left(w)
+			p.dequeued(w)
 			out = append(out, w)
 		}
 		return is
@@ -152,10 +158,10 @@ func (p *Pool) pick(which func(waiter) bool) []waiter {
 	return out
 }
 
-// left notes that w is not in the queue any more. It needs mu.
-func (p *Pool) left(w waiter) {
-	if w.stays {
-		p.staying--
+// dequeued notes that w is not in the queue any more: its place there is for another. It needs mu.
+func (p *Pool) dequeued(w waiter) {
+	if w.patient {
+		p.patients--
 		p.cfg.Queue.Leave()
 	}
 }
@@ -170,12 +176,13 @@ func (p *Pool) Flush(t *Turn) {
 		}
 		p.ready(t, w)
 	}
-	hasty, e := p.hasty()
-	failEach(t, hasty, e)
+	unplaced, e := p.dialForRest()
+	failEach(t, unplaced, e)
 }
 
-// hasty has a connection made for those who have no place, if there may be one, and gives those whom nobody need wait for then.
-func (p *Pool) hasty() (out []waiter, e *upstream.Error) {
+// dialForRest has a connection made for those who have no place, if there may be one. Where none is made it takes the
+// impatient out of the queue, and gives them with their error.
+func (p *Pool) dialForRest() (out []waiter, e *upstream.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rest := len(p.queue)
@@ -183,7 +190,7 @@ func (p *Pool) hasty() (out []waiter, e *upstream.Error) {
 	// The connection that they waited for may carry fewer than was hoped.
 	p.dialFor(rest - free)
 	if rest > free && p.dialling == 0 {
-		out, e = p.pick(func(w waiter) bool { return !w.stays }), p.full()
+		out, e = p.pick(impatient), p.full()
 	}
 	return out, e
 }
@@ -198,7 +205,7 @@ func (p *Pool) first() (waiter, bool) {
 	w := p.queue[0]
 	p.queue = slices.Delete(p.queue, 0, 1)
 	p.waiters.Store(int64(len(p.queue)))
-	p.left(w)
+	p.dequeued(w)
 	return w, true
 }
 
@@ -212,12 +219,12 @@ func failEach(t *Turn, all []waiter, e *upstream.Error) {
 func (p *Pool) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shut = false
+	p.atLimit = false
 	switch {
-	case p.staying == 0 || p.retired:
+	case p.patients == 0 || p.retired:
 	case p.dialling > 0:
-		p.again = true
+		p.limitRaised = true
 	default:
-		p.dialFor(p.staying)
+		p.dialFor(p.patients)
 	}
 }

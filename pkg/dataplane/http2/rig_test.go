@@ -219,7 +219,7 @@ func dialRaw(t testing.TB, addr string, settings ...http2.Setting) *rawConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	if _, err := nc.Write([]byte(Preface)); err != nil {
+	if _, err := nc.Write([]byte(preface)); err != nil {
 		t.Fatal(err)
 	}
 	c := &rawConn{nc, http2.NewFramer(nc, nc)}

@@ -14,20 +14,24 @@ import (
 )
 
 // Preface is what a client says first, with its settings after it (RFC 9113 section 3.4).
-const Preface = http2.ClientPreface
+const preface = http2.ClientPreface
 
-// Server is the server's side of a client's connection.
+// Server is our side, the server's, of a client's connection
+//
+//	serving ──GoAway──▶ warned ──noticeTime──▶ told ──last stream ended──▶ closed
+//	   └─────────────────┴── idle, broken, abused, Cut ──┴────────────────────▲
+//
+// Where GoAway comes before the client's preface, it warns when that has come, and tells after noticeTime at the latest.
 type Server struct {
 	link
 	handler Handler
-	doomed  doomed
-
-	// closed remembers how the latest streams ended, up to remembered; owned by the reader and mu, as link's.
-	closed []ending
+	outside outsideFails
 
 	// guarded by mu
-	streams map[uint32]*Stream
-	free    []*Stream
+	// closed has how the latest streams ended, up to remembered.
+	closed  []ending
+	streams map[uint32]*stream
+	free    []*stream
 	// lastID is the highest stream that came, endings how many ended.
 	lastID  uint32
 	endings int
@@ -36,12 +40,14 @@ type Server struct {
 	greeted, toGo bool
 	// goodbye is what the last GOAWAY named.
 	goodbye uint32
-	tokens  uint64
+	// tokens is the last one that was given to a stream, or to an attempt.
+	tokens uint64
 	// grown is by how much the windows of answers have grown.
 	grown int
 	// deadlines fires at next, or never while that is zero.
 	deadlines *time.Timer
 	next      time.Time
+	// idleFor is for how long there was no stream, windowFor for how long the connection's window was used up.
 	idleFor   time.Duration
 	windowFor time.Duration
 }
@@ -50,7 +56,7 @@ type Server struct {
 type phaseOfLeaving uint8
 
 const (
-	staying phaseOfLeaving = iota
+	serving phaseOfLeaving = iota
 	// warned: a GOAWAY that names no stream was sent; what is under way to us is served.
 	warned
 	// told: the last stream was named; the connection closes when all have ended.
@@ -59,7 +65,7 @@ const (
 
 // NewServer takes a connection over. early is what was read of it already, up to 64 KiB.
 func NewServer(nc net.Conn, early []byte, h Handler, c Config) *Server {
-	v := &Server{handler: h, streams: map[uint32]*Stream{}, goodbye: maxID}
+	v := &Server{handler: h, streams: map[uint32]*stream{}, goodbye: maxID}
 	cfg := c.withDefaults()
 	v.init(nc, early, cfg, v)
 	v.holds = cfg.MaxBuffered
@@ -73,7 +79,7 @@ func (v *Server) Run(ctx context.Context) error {
 	v.startTicks()
 	err := v.speak()
 	v.endAll(&v.turn)
-	v.doomed.pardon()
+	v.outside.close()
 	if err = v.finish(&v.turn, err); errors.Is(err, io.EOF) || errors.Is(err, errClosed) {
 		return nil
 	}
@@ -98,15 +104,15 @@ func (v *Server) speak() (err error) {
 }
 
 func (v *Server) preface() error {
-	for len(v.have()) < len(Preface) {
+	for len(v.have()) < len(preface) {
 		if err := v.more(); err != nil {
 			return err
 		}
 	}
-	if string(v.have()[:len(Preface)]) != Preface {
+	if string(v.have()[:len(preface)]) != preface {
 		return protocolError("no HTTP/2 preface")
 	}
-	v.from += len(Preface)
+	v.from += len(preface)
 	return nil
 }
 
@@ -120,8 +126,8 @@ func (v *Server) Active() int {
 // Cut ends the connection at once with all that is on it, before Run too; Run gives the cause.
 func (v *Server) Cut(cause error) { v.cut(cause) }
 
-// settle is for how long streams of a client that was told to go are still taken: those that it sent before it knew.
-const settle = time.Second
+// noticeTime is for how long streams of a client that was warned are still taken: those that it sent before it knew.
+const noticeTime = time.Second
 
 // GoAway tells the client to go, in two steps (RFC 9113 section 6.8), and
 // closes the connection when its streams have ended. It does not wait.
@@ -133,22 +139,22 @@ func (v *Server) GoAway() {
 			v.warn(&t)
 		case !v.toGo:
 			v.toGo = true
-			time.AfterFunc(settle, v.goNow)
+			time.AfterFunc(noticeTime, v.goNow)
 		}
 	})
-	t.End()
+	t.end()
 }
 
 // warn is the first step. It needs mu.
 func (v *Server) warn(t *Turn) {
 	switch {
 	case v.over:
-	case v.leaving == staying:
+	case v.leaving == serving:
 		v.leaving = warned
 		v.send(t, appendGoAway(v.put().b, maxID, http2.ErrCodeNo, ""))
-		time.AfterFunc(settle, v.goNow)
+		time.AfterFunc(noticeTime, v.goNow)
 	case v.leaving == told:
-		// It greets as it is let go.
+		// The preface came when the time was over already.
 		v.send(t, appendGoAway(v.put().b, v.goodbye, http2.ErrCodeNo, ""))
 	}
 }
@@ -168,24 +174,15 @@ func (v *Server) goNow() {
 			v.leave(&t)
 		}
 	})
-	t.End()
+	t.end()
 }
 
 // leave ends the connection if it was told to go and has nothing left to do. It needs mu.
 func (v *Server) leave(t *Turn) {
 	if v.leaving == told && len(v.streams) == 0 && v.failure == nil {
 		v.failure = errClosed
-		t.Add(parting{v})
+		t.add(parting{&v.link})
 	}
-}
-
-// parting ends a connection after everything was written.
-type parting struct{ v *Server }
-
-// Flush makes the reader end.
-func (p parting) Flush(t *Turn) {
-	p.v.Flush(t)
-	_ = p.v.nc.SetReadDeadline(past)
 }
 
 // endAll ends every stream after the last frame was read.
@@ -208,20 +205,20 @@ func (v *Server) endAll(t *Turn) {
 	}
 }
 
-// forsake gives an attempt up, whatever comes of that. It needs mu.
-func (v *Server) forsake(t *Turn, s *Stream, e *upstream.Error) {
+// forsake gives an attempt up. A panic in that ends this connection, and endAll goes on. It needs mu.
+func (v *Server) forsake(t *Turn, s *stream, e *upstream.Error) {
 	defer v.guard()
 	s.giveUp(t, e)
 }
 
-// take gives a stream to use. It needs mu.
-func (v *Server) take(id uint32) *Stream {
-	var s *Stream
+// newStream takes a stream into use. It needs mu.
+func (v *Server) newStream(id uint32) *stream {
+	var s *stream
 	if n := len(v.free); n > 0 {
 		s = v.free[n-1]
 		v.free = v.free[:n-1]
 	} else {
-		s = &Stream{server: v}
+		s = &stream{server: v}
 		s.owner = s
 	}
 	v.tokens++
@@ -230,7 +227,7 @@ func (v *Server) take(id uint32) *Stream {
 }
 
 // drop gives a stream back. It needs mu.
-func (v *Server) drop(s *Stream) {
+func (v *Server) drop(s *stream) {
 	s.clear()
 	if !s.listed && len(v.free) < maxFree {
 		v.free = append(v.free, s)
@@ -240,14 +237,14 @@ func (v *Server) drop(s *Stream) {
 // maxFree is how many streams a connection keeps for later.
 const maxFree = 64
 
-// close takes a stream off the books. It needs mu.
-func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
+// close takes a stream off the books. ours: we ended it, so that frames for it may be under way. It needs mu.
+func (v *Server) close(t *Turn, s *stream, ours bool, e *upstream.Error) {
 	delete(v.streams, s.id)
 	whole := !ours && s.recvEnded && s.ended
 	v.note(ending{id: s.id, ours: ours, whole: whole})
 	if whole {
 		// One that does well may at times give up all that it has open: its time is over, or its own client has gone.
-		v.left[RapidReset].give(1, v.cfg.MaxStreams)
+		v.buckets[RapidReset].give(1, v.cfg.MaxStreams)
 	}
 	if left := s.received - s.credited; left > 0 {
 		v.held -= int(left)
@@ -262,7 +259,7 @@ func (v *Server) close(t *Turn, s *Stream, ours bool, e *upstream.Error) {
 }
 
 // tell tells the exchange of its end, from which the stream goes on in any case. It needs mu.
-func (v *Server) tell(s *Stream, o Outcome) {
+func (v *Server) tell(s *stream, o Outcome) {
 	defer v.guard()
 	s.exchange.Ended(o)
 }

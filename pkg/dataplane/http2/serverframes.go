@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	"golang.org/x/net/http2"
 
@@ -20,6 +21,8 @@ type ending struct {
 // remembered is of how many streams a connection knows how they ended.
 const remembered = 256
 
+// The methods of this file implement side, and do what those need. The reader calls them without mu unless side says so.
+
 func (v *Server) headers(t *Turn, h *headers) error {
 	if h.id%2 == 0 {
 		return protocolError("a client's stream with an even number")
@@ -33,36 +36,17 @@ func (v *Server) headers(t *Turn, h *headers) error {
 		return v.lateHeaders(t, h)
 	}
 	v.lastID = h.id
-	s := v.take(h.id)
+	s := v.newStream(h.id)
 	grpc, err := v.dec.Request(h.block, &s.request)
-	_, malformed := errors.AsType[*header.Malformed](err)
-	switch {
-	case h.id > v.goodbye:
-		v.drop(s)
-		v.note(ending{id: h.id, ours: true})
-		return lostCompression(err)
-	case errors.Is(err, header.ErrTooLarge):
-		v.streams[h.id] = s
-		s.requested(h.end)
-		s.reply(t, &Reply{Status: 431}, nil)
-		return v.spend(Misbehaviour)
-	case err != nil && !malformed:
-		v.drop(s)
-		return lostCompression(err)
-	case malformed || h.loop || h.end && s.request.Length > 0:
-		v.drop(s)
-		return v.refused(t, h.id, http2.ErrCodeProtocol)
-	case len(v.streams) >= v.cfg.MaxStreams:
-		v.drop(s)
-		return v.refused(t, h.id, http2.ErrCodeRefusedStream)
+	if away, err := v.turnAway(t, s, h, err); away {
+		return err
 	}
 	v.streams[h.id] = s
-	s.grpc, s.length = grpc, s.request.Length
-	s.requested(h.end)
+	s.grpc, s.length, s.recvEnded = grpc, s.request.Length, h.end
 	if h.end {
 		s.request.Length = 0
 	}
-	v.earn(SettingsFlood, PingFlood, EmptyFrames, PriorityFlood, WindowFlood, UnknownFrames)
+	v.earnAll()
 	s.phase = deciding
 	x, d := v.handler.Request(Ticket{s, s.token}, &s.request)
 	s.exchange = x
@@ -74,7 +58,35 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	return nil
 }
 
-// lostCompression is the connection's error where err is more than a stream's.
+// turnAway refuses a request that cannot be served; away is false where it can. decoded is the error of its decoding. It
+// needs mu.
+func (v *Server) turnAway(t *Turn, s *stream, h *headers, decoded error) (away bool, err error) {
+	_, malformed := errors.AsType[*header.Malformed](decoded)
+	switch {
+	case h.id > v.goodbye:
+		// The client was told that it would not be served.
+		v.drop(s)
+		v.note(ending{id: h.id, ours: true})
+		return true, lostCompression(decoded)
+	case errors.Is(decoded, header.ErrTooLarge):
+		v.streams[h.id] = s
+		s.recvEnded = h.end
+		s.reply(t, &Reply{Status: http.StatusRequestHeaderFieldsTooLarge}, nil)
+		return true, v.spend(Misbehaviour)
+	case decoded != nil && !malformed:
+		v.drop(s)
+		return true, lostCompression(decoded)
+	case malformed || h.loop || h.end && s.request.Length > 0:
+		v.drop(s)
+		return true, v.refused(t, h.id, http2.ErrCodeProtocol)
+	case len(v.streams) >= v.cfg.MaxStreams:
+		v.drop(s)
+		return true, v.refused(t, h.id, http2.ErrCodeRefusedStream)
+	}
+	return false, nil
+}
+
+// lostCompression is the connection's error where err is more than a stream's: the lists that follow cannot be read.
 func lostCompression(err error) error {
 	if _, ok := errors.AsType[*header.Malformed](err); ok || err == nil || errors.Is(err, header.ErrTooLarge) {
 		return nil
@@ -90,7 +102,7 @@ func (v *Server) refused(t *Turn, id uint32, code http2.ErrCode) error {
 }
 
 // trailers ends a request. It needs mu.
-func (v *Server) trailers(t *Turn, s *Stream, h *headers) error {
+func (v *Server) trailers(t *Turn, s *stream, h *headers) error {
 	fields, err := v.dec.Trailers(h.block, s.trailers)
 	if lost := lostCompression(err); lost != nil {
 		return lost
@@ -103,7 +115,7 @@ func (v *Server) trailers(t *Turn, s *Stream, h *headers) error {
 		return v.broke(t, s, http2.ErrCodeProtocol)
 	}
 	s.hasTrailers = true
-	s.requested(true)
+	s.recvEnded = true
 	s.forwardTrailers(t)
 	return nil
 }
@@ -123,7 +135,7 @@ func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 }
 
 // broke resets a stream whose client broke a rule. It needs mu.
-func (v *Server) broke(t *Turn, s *Stream, code http2.ErrCode) error {
+func (v *Server) broke(t *Turn, s *stream, code http2.ErrCode) error {
 	e := &upstream.Error{Reason: upstream.BadBody, Err: fmt.Errorf("the client broke the rules of HTTP/2: %s", code)}
 	s.giveUp(t, e)
 	v.send(t, appendReset(v.put().b, s.id, code))
@@ -136,20 +148,20 @@ func (v *Server) lateHeaders(t *Turn, h *headers) error {
 	if err := v.dec.Skip(h.block); err != nil {
 		return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
 	}
-	e, found := v.how(h.id)
+	e, found := v.endingOf(h.id)
 	switch {
 	case found && e.whole:
-		return &ConnError{Code: closeCode, Text: "HEADERS on a stream that has ended"}
+		return &ConnError{Code: http2.ErrCodeStreamClosed, Text: "HEADERS on a stream that has ended"}
 	case found && e.ours:
 		return v.spend(Misbehaviour)
 	case !found && v.endings < remembered:
 		return protocolError("a stream's number is lower than one before")
 	}
-	return v.refused(t, h.id, closeCode)
+	return v.refused(t, h.id, http2.ErrCodeStreamClosed)
 }
 
-// how tells how a stream ended, if that is remembered. It needs mu.
-func (v *Server) how(id uint32) (ending, bool) {
+// endingOf tells how a stream ended, if that is remembered. It needs mu.
+func (v *Server) endingOf(id uint32) (ending, bool) {
 	for _, e := range v.closed {
 		if e.id == id {
 			return e, true
@@ -158,6 +170,7 @@ func (v *Server) how(id uint32) (ending, bool) {
 	return ending{}, false
 }
 
+// note remembers how a stream ended, and forgets the oldest. It needs mu.
 func (v *Server) note(e ending) {
 	if v.endings < remembered {
 		v.closed = append(v.closed, e)
@@ -179,7 +192,7 @@ func (v *Server) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
 	if s.recvEnded {
-		return v.broke(t, s, closeCode)
+		return v.broke(t, s, http2.ErrCodeStreamClosed)
 	}
 	if s.recvWindow -= int(fh.Length); s.recvWindow < 0 {
 		return v.broke(t, s, http2.ErrCodeFlowControl)
@@ -209,10 +222,10 @@ func (v *Server) lateData(t *Turn, fh http2.FrameHeader) error {
 	if fh.StreamID > v.lastID || fh.StreamID%2 == 0 {
 		return protocolError("DATA on a stream that never was")
 	}
-	if e, found := v.how(fh.StreamID); found && e.ours {
+	if e, found := v.endingOf(fh.StreamID); found && e.ours {
 		return nil
 	}
-	return v.refused(t, fh.StreamID, closeCode)
+	return v.refused(t, fh.StreamID, http2.ErrCodeStreamClosed)
 }
 
 func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
@@ -241,9 +254,11 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 	return nil
 }
 
+// goneAway does nothing: a client says so when it ends, and serves no streams.
 func (v *Server) goneAway(*Turn, uint32, http2.ErrCode) {}
 
-func (v *Server) settled(*Turn, bool) {}
+// settingsTaken does nothing: nobody waits for a client's settings.
+func (v *Server) settingsTaken(*Turn, bool) {}
 
 func (v *Server) opened(t *Turn, id uint32, n int) (bool, error) {
 	if id == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-func (v *Server) tick(t *Turn, _ time.Time) error {
+func (v *Server) tick(t *Turn) error {
 	if len(v.streams) == 0 {
 		if v.idleFor += v.tickEvery(); v.idleFor >= v.cfg.IdleTimeout {
 			return &ConnError{Code: http2.ErrCodeNo, Text: "idle"}
@@ -59,7 +59,7 @@ func (v *Server) schedule(at time.Time) {
 func (v *Server) expire() {
 	var t Turn
 	v.locked(func() { v.expireAll(&t) })
-	t.End()
+	t.end()
 }
 
 // expireAll needs mu.
@@ -83,7 +83,7 @@ func (v *Server) expireAll(t *Turn) {
 }
 
 // expired tells the exchange that its time has come. It needs mu.
-func (s *Stream) expired(t *Turn) {
+func (s *stream) expired(t *Turn) {
 	e, attempt := s.exchange.Expired()
 	switch {
 	case e == nil:
@@ -97,7 +97,7 @@ func (s *Stream) expired(t *Turn) {
 
 // pauses counts the time for which the client might send more of a body whose length it said, and does not;
 // true when that is too long. It needs mu.
-func (s *Stream) pauses(every time.Duration) bool {
+func (s *stream) pauses(every time.Duration) bool {
 	if s.server.cfg.BodyTimeout <= 0 || s.came || s.recvEnded || s.length <= 0 || s.recvWindow <= 0 || s.phase == replying {
 		s.came, s.quiet = false, 0
 		return false

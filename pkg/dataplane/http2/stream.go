@@ -10,7 +10,7 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// phase is where a request is.
+// phase is where a request is, as the package documentation has it; answered is sending with stream.answered.
 type phase uint8
 
 const (
@@ -25,12 +25,13 @@ const (
 	replying
 )
 
-// Stream is one request of a client, the Near of its attempts. The mutex of its connection guards it.
-type Stream struct {
+// stream is one request of a client, the Near of its attempts. The mutex of its connection guards it.
+type stream struct {
 	server *Server
 	// flow is the answer's way to the client.
 	flow
 
+	// token is 0 while it is not in use.
 	token    uint64
 	exchange Exchange
 	request  message.Request
@@ -38,7 +39,7 @@ type Stream struct {
 	phase    phase
 	deadline time.Time
 
-	// attempt is the token that the present attempt knows.
+	// attempt is the token that the present attempt knows, 0 for none. to is where it waits or went, far where it is.
 	attempt  uint64
 	to       Opener
 	far      Far
@@ -77,7 +78,7 @@ type Stream struct {
 // maxInterim is how many 1xx responses an answer may have.
 const maxInterim = 64
 
-func (s *Stream) begin(id uint32, token uint64) {
+func (s *stream) begin(id uint32, token uint64) {
 	v := s.server
 	s.reset(id, v.peerWindow)
 	s.token = token
@@ -85,8 +86,8 @@ func (s *Stream) begin(id uint32, token uint64) {
 	s.lost = v.cfg.ReplayBytes < 0
 }
 
-// clear forgets the request; what it had room for is kept.
-func (s *Stream) clear() {
+// clear forgets the request; the memory for its lists and body is kept for the next one.
+func (s *stream) clear() {
 	s.reset(0, 0)
 	s.token, s.attempt, s.phase = 0, 0, unused
 	clear(s.request.Fields)
@@ -105,7 +106,7 @@ func (s *Stream) clear() {
 }
 
 // unhold forgets a head that was held.
-func (s *Stream) unhold() {
+func (s *stream) unhold() {
 	if s.hold {
 		s.hold = false
 		clear(s.held.Fields)
@@ -114,13 +115,13 @@ func (s *Stream) unhold() {
 }
 
 // replayable tells whether another attempt may be made.
-func (s *Stream) replayable() bool { return !s.lost && !s.answered && s.interim == 0 }
+func (s *stream) replayable() bool { return !s.lost && !s.answered && s.interim == 0 }
 
 // smallBody is how much room for a body a stream that has ended keeps.
 const smallBody = 4 << 10
 
 // unkeep drops the kept body: no other attempt can be made.
-func (s *Stream) unkeep() {
+func (s *stream) unkeep() {
 	s.lost = true
 	if cap(s.kept) > smallBody {
 		s.kept = nil
@@ -128,13 +129,8 @@ func (s *Stream) unkeep() {
 	s.kept = s.kept[:0]
 }
 
-// requested notes whether the request is whole.
-func (s *Stream) requested(end bool) {
-	s.recvEnded = end
-}
-
 // decide does what the handler said. It needs mu.
-func (s *Stream) decide(t *Turn, d Decision) {
+func (s *stream) decide(t *Turn, d Decision) {
 	switch {
 	case d.To != nil:
 		s.to = d.To
@@ -151,7 +147,7 @@ func (s *Stream) decide(t *Turn, d Decision) {
 }
 
 // open makes an attempt. It needs mu.
-func (s *Stream) open(t *Turn, waited bool) {
+func (s *stream) open(t *Turn, waited bool) {
 	v := s.server
 	v.tokens++
 	s.attempt = v.tokens
@@ -174,7 +170,7 @@ func (s *Stream) open(t *Turn, waited bool) {
 }
 
 // giveUp ends the attempt, whatever it has come to, because of e. It needs mu.
-func (s *Stream) giveUp(t *Turn, e *upstream.Error) {
+func (s *stream) giveUp(t *Turn, e *upstream.Error) {
 	switch s.phase {
 	case waiting:
 		s.to.Cancel(s, s.attempt)
@@ -187,10 +183,11 @@ func (s *Stream) giveUp(t *Turn, e *upstream.Error) {
 	s.unhold()
 }
 
-func (s *Stream) sentEnd(t *Turn) { s.maybeClose(t) }
+// sentEnd implements flowOwner.
+func (s *stream) sentEnd(t *Turn) { s.maybeClose(t) }
 
 // maybeClose closes the stream if both sides have ended, or if we have answered it ourselves. It needs mu.
-func (s *Stream) maybeClose(t *Turn) {
+func (s *stream) maybeClose(t *Turn) {
 	if s.token == 0 || !s.ended {
 		return
 	}
@@ -210,15 +207,15 @@ func (s *Stream) maybeClose(t *Turn) {
 // lastBit tells whether what the client still sends is so little that to take it costs less than to stop it. A client
 // that is stopped may take that for the answer: curl before 8 does, where the reset is there before it has sent all.
 // One that pauses is stopped. It needs mu.
-func (s *Stream) lastBit() bool {
+func (s *stream) lastBit() bool {
 	return s.quiet == 0 && s.length > 0 && s.length <= int64(min(s.recvWindow, smallRest))
 }
 
 // smallRest is how long the rest of a body may be that is taken and dropped after the answer.
 const smallRest = 64 << 10
 
-// failed hears that an attempt came to nothing. It needs mu.
-func (s *Stream) failed(t *Turn, e *upstream.Error) {
+// failed hears that an attempt came to nothing, and has the exchange decide. It needs mu.
+func (s *stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
 	s.unhold()
 	if e.DueTo(s.deadline) {
@@ -247,7 +244,7 @@ func (s *Stream) failed(t *Turn, e *upstream.Error) {
 	s.decide(t, d)
 }
 
-func (s *Stream) setDeadline(at time.Time) {
+func (s *stream) setDeadline(at time.Time) {
 	s.deadline = at
 	if !at.IsZero() {
 		s.server.schedule(at)

@@ -1,7 +1,7 @@
 package http2
 
-// resend sends what has come of the request so far. It needs mu.
-func (s *Stream) resend(t *Turn) {
+// resend sends what has come of the request so far to a new attempt's endpoint. It needs mu.
+func (s *stream) resend(t *Turn) {
 	end := s.recvEnded && !s.hasTrailers
 	if len(s.kept) > 0 || end {
 		s.consume(t, s.far.Data(t, s.farToken, s.kept, end))
@@ -15,12 +15,12 @@ func (s *Stream) resend(t *Turn) {
 }
 
 // body passes some of the request's body on. It needs mu.
-func (s *Stream) body(t *Turn, p []byte, end bool) {
+func (s *stream) body(t *Turn, p []byte, end bool) {
 	v := s.server
 	s.received += int64(len(p))
 	s.came = true
 	v.held += len(p)
-	s.requested(end)
+	s.recvEnded = end
 	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
 		s.fail(t, tooLarge(limit))
 		return
@@ -43,7 +43,7 @@ func (s *Stream) body(t *Turn, p []byte, end bool) {
 }
 
 // discard takes what came for nobody. It needs mu.
-func (s *Stream) discard(t *Turn, end bool) {
+func (s *stream) discard(t *Turn, end bool) {
 	s.consumed = s.received
 	s.consume(t, 0)
 	if end {
@@ -51,7 +51,8 @@ func (s *Stream) discard(t *Turn, end bool) {
 	}
 }
 
-func (s *Stream) forwardTrailers(t *Turn) {
+// forwardTrailers ends the request at the endpoint. It needs mu.
+func (s *stream) forwardTrailers(t *Turn) {
 	switch s.phase {
 	case sending:
 		s.far.Trailers(t, s.farToken, s.trailers)
@@ -63,7 +64,7 @@ func (s *Stream) forwardTrailers(t *Turn) {
 }
 
 // consume gives n more bytes back to the client, but for those of an earlier attempt. It needs mu.
-func (s *Stream) consume(t *Turn, n int) {
+func (s *stream) consume(t *Turn, n int) {
 	s.consumed += int64(n)
 	more := int(s.consumed - s.credited)
 	if more <= 0 {
@@ -78,7 +79,7 @@ func (s *Stream) consume(t *Turn, n int) {
 }
 
 // repay gives the stream's window back when that is worth a frame. It needs mu.
-func (s *Stream) repay(t *Turn) {
+func (s *stream) repay(t *Turn) {
 	v := s.server
 	if s.recvEnded || s.owed < v.cfg.StreamWindow/4 {
 		return
@@ -88,16 +89,18 @@ func (s *Stream) repay(t *Turn) {
 	s.owed = 0
 }
 
-func (s *Stream) left(t *Turn, n int) {
+// left implements flowOwner.
+func (s *stream) left(t *Turn, n int) {
 	if s.phase == sending {
 		s.far.Consumed(t, s.farToken, s.grow(n))
 	}
 }
 
-// grow gives n, which is to be told to the endpoint as consumed, or more, where the answer's window there is to
-// grow: once, if it is long, and if all of the client's windows together have not grown too much. So what a client
-// that reads nothing has us hold is MaxBuffered and a small window for each stream, and a stream always has that one. It needs mu.
-func (s *Stream) grow(n int) int {
+// grow gives what is to be told to the endpoint as consumed after n bytes were: n, or once more than that, by which
+// the answer's window there grows. It grows if the answer is long, and if the windows of all of the client's answers
+// together have not grown by MaxBuffered. So a client that reads nothing has us hold that much and a small window for
+// each stream. It needs mu.
+func (s *stream) grow(n int) int {
 	if n == 0 || s.grown > 0 || s.sentBytes < growAfter {
 		return n
 	}

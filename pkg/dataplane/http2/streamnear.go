@@ -8,7 +8,7 @@ import (
 )
 
 // Ready implements Near.
-func (s *Stream) Ready(t *Turn, token uint64) bool {
+func (s *stream) Ready(t *Turn, token uint64) bool {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
@@ -20,7 +20,7 @@ func (s *Stream) Ready(t *Turn, token uint64) bool {
 }
 
 // Failed implements Near.
-func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
+func (s *stream) Failed(t *Turn, token uint64, e *upstream.Error) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
@@ -30,7 +30,7 @@ func (s *Stream) Failed(t *Turn, token uint64, e *upstream.Error) {
 }
 
 // Response implements Near.
-func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) {
+func (s *stream) Response(t *Turn, token uint64, r *message.Response, end bool) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
@@ -54,8 +54,8 @@ func (s *Stream) Response(t *Turn, token uint64, r *message.Response, end bool) 
 	}
 }
 
-// instead gives the answer up for another decision; false where there is none. It needs mu.
-func (s *Stream) instead(t *Turn, d Decision) bool {
+// instead gives the answer up for another decision; false where there is none, or none that can be followed. It needs mu.
+func (s *stream) instead(t *Turn, d Decision) bool {
 	if d == (Decision{}) || d.To != nil && !s.replayable() {
 		return false
 	}
@@ -66,14 +66,14 @@ func (s *Stream) instead(t *Turn, d Decision) bool {
 }
 
 // passOn passes the final head on. It needs mu.
-func (s *Stream) passOn(t *Turn, r *message.Response, end bool) {
+func (s *stream) passOn(t *Turn, r *message.Response, end bool) {
 	s.answered, s.passed = true, true
 	s.unkeep()
 	s.head(t, r, end)
 }
 
 // release passes on a head that was held. It needs mu.
-func (s *Stream) release(t *Turn) {
+func (s *stream) release(t *Turn) {
 	if s.hold {
 		s.passOn(t, &s.held, false)
 		s.unhold()
@@ -81,7 +81,7 @@ func (s *Stream) release(t *Turn) {
 }
 
 // Data implements Near.
-func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
+func (s *stream) Data(t *Turn, token uint64, p []byte, end bool) int {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
@@ -94,7 +94,7 @@ func (s *Stream) Data(t *Turn, token uint64, p []byte, end bool) int {
 }
 
 // Trailers implements Near.
-func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
+func (s *stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
@@ -109,7 +109,7 @@ func (s *Stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 }
 
 // Consumed implements Near.
-func (s *Stream) Consumed(t *Turn, token uint64, n int) {
+func (s *stream) Consumed(t *Turn, token uint64, n int) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()

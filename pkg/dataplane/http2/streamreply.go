@@ -8,7 +8,7 @@ import (
 )
 
 // fail ends the request with an error of ours. It needs mu.
-func (s *Stream) fail(t *Turn, e *upstream.Error) {
+func (s *stream) fail(t *Turn, e *upstream.Error) {
 	if s.ended {
 		// The client has all of an answer: only the rest of the request is given up.
 		s.giveUp(t, nil)
@@ -30,13 +30,13 @@ func (s *Stream) fail(t *Turn, e *upstream.Error) {
 }
 
 // breakOff resets the stream. It needs mu.
-func (s *Stream) breakOff(t *Turn, e *upstream.Error) {
+func (s *stream) breakOff(t *Turn, e *upstream.Error) {
 	s.server.send(t, appendReset(s.server.put().b, s.id, http2.ErrCodeInternal))
 	s.server.close(t, s, true, e)
 }
 
 // reply answers the request ourselves. It needs mu.
-func (s *Stream) reply(t *Turn, r *Reply, e *upstream.Error) {
+func (s *stream) reply(t *Turn, r *Reply, e *upstream.Error) {
 	s.phase = replying
 	body := r.Body
 	if s.request.Method == "HEAD" {
@@ -52,18 +52,20 @@ func (s *Stream) reply(t *Turn, r *Reply, e *upstream.Error) {
 	})
 }
 
-// replied sends an end of our own, and then wants no more of the request. It needs mu.
-func (s *Stream) replied(t *Turn, e *upstream.Error, send func()) {
+// replied has send send an end of our own, because of e where that is not nil, and then wants no more of the request.
+// It needs mu.
+func (s *stream) replied(t *Turn, e *upstream.Error, send func()) {
 	s.unkeep()
 	s.failure = e
 	send()
+	// With its end the stream may have been closed.
 	if s.token != 0 && s.received > s.credited {
 		s.discard(t, false)
 	}
 }
 
 // head sends a head. It needs mu.
-func (s *Stream) head(t *Turn, r *message.Response, end bool) {
+func (s *stream) head(t *Turn, r *message.Response, end bool) {
 	v := s.server
 	o := v.put()
 	at := len(o.b)

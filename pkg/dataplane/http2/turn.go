@@ -2,15 +2,16 @@ package http2
 
 import "runtime"
 
-// Flusher is a connection that has something to write. *Turn calls it once for each Add.
-type Flusher interface{ Flush(*Turn) }
+// flusher is what has something to do without a lock held, mostly a connection with something to write. A Turn calls it
+// once for each add.
+type flusher interface{ Flush(t *Turn) }
 
 // Turn is one goroutine's piece of work: what it reads without blocking, or
 // one event. What that adds to other connections is written when it ends, so
 // that a connection is written to once for all. Every goroutine has its own;
 // the zero value is ready.
 type Turn struct {
-	dirty   []Flusher
+	dirty   []flusher
 	credits []credit
 }
 
@@ -21,18 +22,19 @@ type credit struct {
 	n     int
 }
 
-// Add notes a connection to flush.
-func (t *Turn) Add(f Flusher) { t.dirty = append(t.dirty, f) }
+// add has f flushed at the end of the turn.
+func (t *Turn) add(f flusher) { t.dirty = append(t.dirty, f) }
 
-// End flushes. Others that are ready to run go first, since what they add to
+// end flushes. Other goroutines that are ready to run go first, since what they add to
 // the same connections then goes out in the same write.
-func (t *Turn) End() {
+func (t *Turn) end() {
 	if len(t.dirty) > 0 {
 		runtime.Gosched()
 	}
 	t.flush()
 }
 
+// flush flushes at once: for a goroutine that has nobody to share a write with.
 func (t *Turn) flush() {
 	for len(t.dirty) > 0 || len(t.credits) > 0 {
 		// Flushing can make room, which brings credit, which adds to others.

@@ -42,15 +42,18 @@ type wire struct {
 	readFn, writeFn func(uintptr) bool
 
 	// owned by the reader
+	// in[from:to] has come and is not used yet; in is nil while nothing is there.
 	in       *[readSize]byte
 	from, to int
-	got      int
-	readErr  error
-	rested   bool
-	reads    int
-	framer   *http2.Framer
+	// got and readErr are what readFn came to.
+	got     int
+	readErr error
+	// idled: idle was called in this wait. reads counts since it was called last.
+	idled  bool
+	reads  int
+	framer *http2.Framer
 
-	// owned by whoever has writing
+	// owned by whoever has writing: what writeFn is to write, and what that came to
 	writeLeft []byte
 	wrote     int
 	writeErr  error
@@ -60,14 +63,15 @@ type wire struct {
 	out *output
 	// writing: somebody writes, and takes along what is added meanwhile. flagged: somebody's turn has it.
 	writing, flagged bool
-	// rests is told each time that somebody has done with writing; nil until drain.
-	rests chan struct{}
+	// writerDone is told each time that somebody has done with writing; nil until drain.
+	writerDone chan struct{}
 	// dead: nothing can be written any more. stuck: because the peer did not read.
 	dead, stuck bool
 	// written is how many bytes the socket took, added how many were ever to be. reach is how many it may have
 	// taken: who writes does so without mu, and the peer may answer, or go, before mu is had again.
 	written, added, reach uint64
 
+	// writers are the goroutines that later and Ticket.Fail begin.
 	writers sync.WaitGroup
 }
 
@@ -108,13 +112,14 @@ func (w *wire) have() []byte {
 	return w.in[w.from:w.to]
 }
 
-// more waits for more bytes. Before it waits it calls idle, once.
+// more waits for more bytes. Before it waits it calls idle, once; after some reads that need no waiting too, so that
+// a peer that never pauses is answered.
 func (w *wire) more() error {
 	if w.reads++; w.reads > readsATurn {
 		w.reads = 0
 		w.idle()
 	}
-	w.rested = false
+	w.idled = false
 	if w.raw == nil {
 		w.idle()
 		w.room()
@@ -169,8 +174,8 @@ func (w *wire) tryRead(fd uintptr) bool {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EAGAIN):
-			if !w.rested {
-				w.rested, w.reads = true, 0
+			if !w.idled {
+				w.idled, w.reads = true, 0
 				w.idle()
 			}
 			w.release()

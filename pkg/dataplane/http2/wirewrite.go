@@ -13,7 +13,7 @@ type output struct{ b []byte }
 
 var outputs = sync.Pool{New: func() any { return &output{make([]byte, 0, 4<<10)} }}
 
-// tryWrite writes what the socket takes.
+// tryWrite writes what the socket takes, and never waits.
 func (w *wire) tryWrite(fd uintptr) bool {
 	for len(w.writeLeft) > 0 {
 		n, err := sysWrite(fd, w.writeLeft)
@@ -32,7 +32,7 @@ func (w *wire) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// put gives the output to append to. It needs mu.
+// put gives the output to append to; send takes it back. It needs mu.
 func (w *wire) put() *output {
 	if w.out == nil {
 		w.out = outputs.Get().(*output)
@@ -74,7 +74,7 @@ func (w *wire) write(t *Turn) {
 		}
 		o.free()
 	}
-	w.rest()
+	w.doneWriting()
 }
 
 // writeRaw leaves mu while it writes what the socket takes.
@@ -102,12 +102,12 @@ func (o *output) free() {
 	}
 }
 
-// rest notes that nobody writes any more. It needs mu.
-func (w *wire) rest() {
+// doneWriting notes that nobody writes any more. It needs mu.
+func (w *wire) doneWriting() {
 	w.writing = false
-	if w.rests != nil {
+	if w.writerDone != nil {
 		select {
-		case w.rests <- struct{}{}:
+		case w.writerDone <- struct{}{}:
 		default:
 		}
 	}
@@ -123,7 +123,7 @@ func (w *wire) drain(t *Turn, d time.Duration) {
 		over = timer.C
 	}
 	w.mu.Lock()
-	w.rests = make(chan struct{}, 1)
+	w.writerDone = make(chan struct{}, 1)
 	for {
 		w.write(t)
 		if done := w.dead || !w.writing && w.out == nil; done {
@@ -131,7 +131,7 @@ func (w *wire) drain(t *Turn, d time.Duration) {
 		}
 		w.mu.Unlock()
 		select {
-		case <-w.rests:
+		case <-w.writerDone:
 		case <-over:
 			return
 		}
@@ -156,7 +156,7 @@ func (w *wire) writeOut(t *Turn, o *output, from int) {
 	defer w.guard()
 	for left := o.b[from:]; len(left) > 0; {
 		if w.dead {
-			w.rest()
+			w.doneWriting()
 			return
 		}
 		_ = w.nc.SetWriteDeadline(time.Now().Add(w.stallAfter))
@@ -168,7 +168,7 @@ func (w *wire) writeOut(t *Turn, o *output, from int) {
 		if err != nil {
 			w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
 			w.kill()
-			w.rest()
+			w.doneWriting()
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (w *wire) writeOut(t *Turn, o *output, from int) {
 	if !w.dead {
 		_ = w.nc.SetWriteDeadline(time.Time{})
 	}
-	w.rest()
+	w.doneWriting()
 	w.write(t)
 }
 

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
+// ToClose is how long the peer gets to close, or to say something, once its host has all that was written.
+const ToClose = 500 * time.Millisecond
+
 const (
-	// Settle is how long the peer gets to close, or to say something, when its host has all.
-	Settle = 500 * time.Millisecond
-	// Silence is how long it may take nothing while it has not.
-	Silence = 5 * time.Second
-	// Most bounds all of it.
-	Most = 30 * time.Second
-	// look is how often the peer is looked at while it has not all.
-	look = 250 * time.Millisecond
+	// maxSilence is how long the peer may take nothing while its host has not all.
+	maxSilence = 5 * time.Second
+	// maxTotal bounds all of it.
+	maxTotal = 30 * time.Second
+	// lookEvery is how often the peer is looked at while its host has not all: no event tells of what it takes.
+	lookEvery = 250 * time.Millisecond
 )
 
 // Watch is the end of one connection. Its writing side is to be closed first.
@@ -22,25 +23,25 @@ type Watch struct {
 	// Speaks: what the peer sends shows that it still reads, as HTTP/2's does. What HTTP/1.1 sends is a body that nobody wants.
 	Speaks bool
 
-	// began is when it was asked first, moved when the peer took something last. left is what it had not then.
+	// began is when Next was called first, moved when the peer last took or said something. left is what was unacked then.
 	began, moved time.Time
 	left         int
 }
 
 // Next gives for how long to read next, where the last read gave n bytes; false where the connection may be closed.
 func (w *Watch) Next(n int) (time.Duration, bool) {
-	now, left := time.Now(), unread(w.Conn)
+	now, left := time.Now(), unacked(w.Conn)
 	if w.began.IsZero() {
 		w.began, w.moved, w.left = now, now, left
 	}
 	if left != w.left || n > 0 && (w.Speaks || left > 0) {
 		w.moved, w.left = now, left
 	}
-	over, each := w.moved.Add(Settle), Settle
+	over, each := w.moved.Add(ToClose), ToClose
 	if left > 0 {
-		over, each = w.moved.Add(Silence), look
+		over, each = w.moved.Add(maxSilence), lookEvery
 	}
-	if most := w.began.Add(Most); most.Before(over) {
+	if most := w.began.Add(maxTotal); most.Before(over) {
 		over = most
 	}
 	d := over.Sub(now)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestWatch: nothing is known of a connection that is no socket, so it is left after Settle; what a peer says keeps it if that shows that it reads, and Most bounds that.
+// TestWatch: nothing is known of a connection that is no socket, so it is left after ToClose; what a peer says keeps it if that shows that it reads, and maxTotal bounds that.
 func TestWatch(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -15,9 +15,9 @@ func TestWatch(t *testing.T) {
 		n      int
 		want   time.Duration
 	}{
-		{"silent", true, 0, Settle},
-		{"speaks", true, 1, Most},
-		{"sends what nobody wants", false, 1, Settle},
+		{"silent", true, 0, ToClose},
+		{"speaks", true, 1, maxTotal},
+		{"sends what nobody wants", false, 1, ToClose},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

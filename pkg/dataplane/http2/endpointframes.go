@@ -9,32 +9,24 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-func (c *Client) settled(t *Turn, first bool) {
+// The methods of this file implement side.
+
+func (c *endpointConn) settingsTaken(t *Turn, first bool) {
 	if first {
 		c.hold()
 		c.ready = true
 		c.unhold()
 	}
-	c.owner.clientReady(t, c, first)
+	c.owner.connReady(t, c, first)
 }
 
-func (c *Client) headers(t *Turn, h *headers) error {
+func (c *endpointConn) headers(t *Turn, h *headers) error {
 	c.hold()
 	c.pings = 0
 	k := c.calls[h.id]
 	if k == nil || k.answeredAll {
 		defer c.unhold()
-		if err := c.dec.Skip(h.block); err != nil {
-			return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
-		}
-		if h.id >= c.nextID || h.id%2 == 0 {
-			return protocolError("HEADERS on a stream that never was")
-		}
-		if c.late > 0 {
-			c.late--
-			return nil
-		}
-		return c.spend(Misbehaviour)
+		return c.lateHeaders(h)
 	}
 	answered, near, token := k.answered, k.near, k.nearToken
 	k.heard = true
@@ -42,13 +34,35 @@ func (c *Client) headers(t *Turn, h *headers) error {
 	if answered {
 		return c.trailers(t, h, near, token)
 	}
+	return c.head(t, h, near, token)
+}
+
+// lateHeaders is a list on a stream that is over, or never was. It needs mu.
+func (c *endpointConn) lateHeaders(h *headers) error {
+	if err := c.dec.Skip(h.block); err != nil {
+		return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
+	}
+	if err := c.lateFrame("HEADERS", h.id); err != nil {
+		return err
+	}
+	if c.late > 0 {
+		c.late--
+		return nil
+	}
+	return c.spend(Misbehaviour)
+}
+
+// head passes the head of an answer on. It is decoded without the lock, as the decoder is the reader's; the call may
+// have ended by then.
+func (c *endpointConn) head(t *Turn, h *headers, near Near, token uint64) error {
 	err := c.dec.Response(h.block, &c.response)
 	if lost := lostCompression(err); lost != nil {
 		return lost
 	}
 	r := &c.response
 	c.hold()
-	if k = c.calls[h.id]; k == nil || k.nearToken != token {
+	k := c.calls[h.id]
+	if k == nil || k.nearToken != token {
 		c.unhold()
 		return nil
 	}
@@ -64,13 +78,14 @@ func (c *Client) headers(t *Turn, h *headers) error {
 	if h.end {
 		k.respond(t)
 	}
-	c.earn(SettingsFlood, PingFlood, EmptyFrames, PriorityFlood, WindowFlood, UnknownFrames)
+	c.earnAll()
 	c.unhold()
 	near.Response(t, token, r, h.end)
 	return nil
 }
 
-func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
+// trailers passes the end of an answer on, in the same way.
+func (c *endpointConn) trailers(t *Turn, h *headers, near Near, token uint64) error {
 	fields, err := c.dec.Trailers(h.block, c.fields)
 	if lost := lostCompression(err); lost != nil {
 		return lost
@@ -94,8 +109,8 @@ func (c *Client) trailers(t *Turn, h *headers, near Near, token uint64) error {
 	return nil
 }
 
-// wrong ends a call whose answer broke the rules. It needs mu, and leaves it.
-func (c *Client) wrong(t *Turn, k *call, err error) error {
+// wrong ends a call whose answer broke the rules. It needs mu by hold, and gives it back: the Near is called without.
+func (c *endpointConn) wrong(t *Turn, k *call, err error) error {
 	near, token := k.near, k.nearToken
 	e := &upstream.Error{Reason: upstream.ProtocolError, NextHop: c.address, Err: err}
 	c.cancel(t, k, http2.ErrCodeProtocol)
@@ -105,7 +120,7 @@ func (c *Client) wrong(t *Turn, k *call, err error) error {
 	return spent
 }
 
-func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
+func (c *endpointConn) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 	c.hold()
 	k := c.calls[id]
 	if k == nil {
@@ -115,7 +130,7 @@ func (c *Client) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 	return c.wrong(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
 }
 
-func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
+func (c *endpointConn) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	c.hold()
 	c.pings = 0
 	if err := c.received(t, int(fh.Length)); err != nil {
@@ -125,10 +140,7 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	k := c.calls[fh.StreamID]
 	if k == nil || k.answeredAll {
 		defer c.unhold()
-		if fh.StreamID >= c.nextID || fh.StreamID%2 == 0 {
-			return protocolError("DATA on a stream that never was")
-		}
-		return nil
+		return c.lateFrame("DATA", fh.StreamID)
 	}
 	p, padding, err := unpad(fh, p)
 	if err != nil {
@@ -136,7 +148,7 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 		return err
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
-	if err := k.take(int(fh.Length), len(p), end); err != nil {
+	if err := k.receive(int(fh.Length), len(p), end); err != nil {
 		return c.wrong(t, k, err)
 	}
 	if len(p) == 0 && !end {
@@ -158,15 +170,20 @@ func (c *Client) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	return nil
 }
 
-func (c *Client) reset(t *Turn, id uint32, code http2.ErrCode) error {
+// lateFrame is one on a stream that is over, which may have crossed our end of it, or that never was. It needs mu.
+func (c *endpointConn) lateFrame(kind string, id uint32) error {
+	if id >= c.nextID || id%2 == 0 {
+		return protocolError(kind + " on a stream that never was")
+	}
+	return nil
+}
+
+func (c *endpointConn) reset(t *Turn, id uint32, code http2.ErrCode) error {
 	c.hold()
 	k := c.calls[id]
 	if k == nil {
 		defer c.unhold()
-		if id >= c.nextID || id%2 == 0 {
-			return protocolError("RST_STREAM on a stream that never was")
-		}
-		return nil
+		return c.lateFrame("RST_STREAM", id)
 	}
 	near, token := k.near, k.nearToken
 	e := &upstream.Error{
@@ -188,14 +205,14 @@ func (c *Client) reset(t *Turn, id uint32, code http2.ErrCode) error {
 }
 
 // goneAway gives back what the endpoint has not seen (RFC 9113 section 6.8).
-func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
+func (c *endpointConn) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	type lost struct {
 		near  Near
 		token uint64
 	}
 	var back []lost
 	c.hold()
-	c.leaving, c.goneLast, c.goneCode = true, min(last, c.goneLast), code
+	c.leaving, c.goneLast = true, min(last, c.goneLast)
 	for id, k := range c.calls {
 		if id > c.goneLast {
 			back = append(back, lost{k.near, k.nearToken})
@@ -207,7 +224,7 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	}
 	useless := c.useless()
 	c.unhold()
-	c.owner.clientLeaves(t, c, useless)
+	c.owner.connLeaves(t, c, useless)
 	for _, l := range back {
 		l.near.Failed(t, l.token, &upstream.Error{
 			Reason: upstream.StreamRefused, NextHop: c.address, Unsent: true, Unanswered: true,
@@ -216,7 +233,7 @@ func (c *Client) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	}
 }
 
-func (c *Client) opened(t *Turn, id uint32, n int) (bool, error) {
+func (c *endpointConn) opened(t *Turn, id uint32, n int) (bool, error) {
 	if id == 0 {
 		c.refill(t)
 		return true, nil
@@ -231,7 +248,7 @@ func (c *Client) opened(t *Turn, id uint32, n int) (bool, error) {
 	return true, nil
 }
 
-func (c *Client) widened(n int) bool {
+func (c *endpointConn) widened(n int) bool {
 	for _, k := range c.calls {
 		if k.window += n; k.window > maxWindow {
 			return false
@@ -241,4 +258,4 @@ func (c *Client) widened(n int) bool {
 	return true
 }
 
-func (c *Client) last() uint32 { return 0 }
+func (c *endpointConn) last() uint32 { return 0 }

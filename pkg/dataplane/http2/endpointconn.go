@@ -14,15 +14,15 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// Client is the client's side of a connection to an endpoint.
+// endpointConn is our side, the client's, of a connection to an endpoint.
 //
 //	dialled ──settings came──▶ serving ──GOAWAY, retired, ids used up──▶ leaving ──last call ended──▶ closed
 //	   └───────────────────────────┴────────────── broken ──────────────────┴───────────────────────▶ closed
-type Client struct {
+type endpointConn struct {
 	link
 	address netip.AddrPort
-	// owner is told what becomes of the connection, without its lock held.
-	owner clientOwner
+	// owner is told what becomes of the connection, without its lock held but for wanted.
+	owner connOwner
 
 	// owned by the reader
 	response message.Response
@@ -35,29 +35,28 @@ type Client struct {
 	tokens uint64
 	// ready: the endpoint's settings came. leaving: no new calls.
 	ready, leaving bool
-	// goneLast and goneCode are what the endpoint's GOAWAY said.
+	// goneLast is the last stream that the endpoint's GOAWAY said it would serve.
 	goneLast uint32
-	goneCode http2.ErrCode
 	idleFor  time.Duration
-	// late is how many lists may come on streams that we reset: the endpoint may have answered already.
+	// late is how many header lists may come on streams that we reset: the endpoint may have answered already.
 	late int
 }
 
-// clientOwner is what a Client tells its pool.
-type clientOwner interface {
-	// clientReady says that the endpoint's settings came, for the first time or again.
-	clientReady(t *Turn, c *Client, first bool)
+// connOwner is what an endpointConn tells its pool.
+type connOwner interface {
+	// connReady says that the endpoint's settings came, for the first time or again.
+	connReady(t *Turn, c *endpointConn, first bool)
 	// wanted tells whether somebody waits for a place. It is called with the connection's lock held.
 	wanted() bool
-	// Flush looks for those who wait.
-	Flusher
-	// clientLeaves says that the connection takes no more calls. useless is the error of one that the endpoint let
+	// Flush gives the places there are to those who wait.
+	flusher
+	// connLeaves says that the connection takes no more calls. useless is the error of one that the endpoint let
 	// go before it carried any; nil for any other.
-	clientLeaves(t *Turn, c *Client, useless *upstream.Error)
+	connLeaves(t *Turn, c *endpointConn, useless *upstream.Error)
 }
 
-func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwner) *Client {
-	c := &Client{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
+func newEndpointConn(nc net.Conn, address netip.AddrPort, cfg *Config, owner connOwner) *endpointConn {
+	c := &endpointConn{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
 	c.init(nc, nil, cfg, c)
 	c.soon = soonPings
 	c.initial = min(c.initial, firstWindow)
@@ -65,7 +64,7 @@ func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwn
 }
 
 // run speaks HTTP/2 until the connection is over; every call has ended then.
-func (c *Client) run(ctx context.Context) error {
+func (c *endpointConn) run(ctx context.Context) error {
 	defer c.waitContext(ctx)()
 	c.startTicks()
 	err := c.speak()
@@ -78,22 +77,22 @@ func (c *Client) run(ctx context.Context) error {
 	}
 	c.leaving = true
 	c.mu.Unlock()
-	c.owner.clientLeaves(&c.turn, c, useless)
+	c.owner.connLeaves(&c.turn, c, useless)
 	c.failAll(&c.turn, err)
 	return c.finish(&c.turn, err)
 }
 
-func (c *Client) speak() (err error) {
+func (c *endpointConn) speak() (err error) {
 	defer c.caught(&err)
 	c.hold()
-	c.greet(&c.turn, append(c.put().b, Preface...), http2.Setting{ID: http2.SettingEnablePush, Val: 0})
+	c.greet(&c.turn, append(c.put().b, preface...), http2.Setting{ID: http2.SettingEnablePush, Val: 0})
 	c.unhold()
 	c.turn.flush()
 	return c.link.run()
 }
 
 // useless is the error of a connection that the endpoint lets go before it carried a call; nil where it did. It needs mu.
-func (c *Client) useless() *upstream.Error {
+func (c *endpointConn) useless() *upstream.Error {
 	if c.nextID > 1 {
 		return nil
 	}
@@ -104,7 +103,7 @@ func (c *Client) useless() *upstream.Error {
 }
 
 // failAll ends all calls because the connection did.
-func (c *Client) failAll(t *Turn, err error) {
+func (c *endpointConn) failAll(t *Turn, err error) {
 	for {
 		c.mu.Lock()
 		var k *call
@@ -123,8 +122,9 @@ func (c *Client) failAll(t *Turn, err error) {
 	}
 }
 
-// broken is the error of a call whose connection ended with err. It needs mu.
-func (c *Client) broken(k *call, err error) *upstream.Error {
+// broken is the error of a call whose connection ended with err. Its Unsent holds only where the socket took nothing of
+// the request. It needs mu.
+func (c *endpointConn) broken(k *call, err error) *upstream.Error {
 	e := &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: c.address, Unanswered: !k.heard, Err: err}
 	if known, ok := errors.AsType[*upstream.Error](err); ok {
 		e.Reason, e.Err = known.Reason, known.Err
@@ -144,7 +144,7 @@ func (c *Client) broken(k *call, err error) *upstream.Error {
 }
 
 // open begins a call if there is room; nil where there is not. It may be called with a Near's lock held.
-func (c *Client) open(t *Turn, near Near, token uint64, r *message.Request, end bool) (*call, uint64, error) {
+func (c *endpointConn) open(t *Turn, near Near, token uint64, r *message.Request, end bool) (*call, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.guard()
@@ -157,7 +157,7 @@ func (c *Client) open(t *Turn, near Near, token uint64, r *message.Request, end 
 			Err: errors.New("the endpoint does not take extended CONNECT (RFC 8441)"),
 		}
 	}
-	k := c.take()
+	k := c.newCall()
 	k.near, k.nearToken = near, token
 	k.headless = r.Method == "HEAD"
 	k.begins = c.added + uint64(c.waiting())
@@ -171,33 +171,33 @@ func (c *Client) open(t *Turn, near Near, token uint64, r *message.Request, end 
 }
 
 // room tells whether a call can be opened. It needs mu.
-func (c *Client) room() bool {
+func (c *endpointConn) room() bool {
 	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) < uint64(c.peerStreams)
 }
 
 // full tells whether it carries all the calls that the endpoint allows.
-func (c *Client) full() bool {
+func (c *endpointConn) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) >= uint64(c.peerStreams)
 }
 
 // empty tells whether it carries nothing.
-func (c *Client) empty() bool {
+func (c *endpointConn) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.calls) == 0
 }
 
 // barred tells whether the endpoint allows no stream at all now.
-func (c *Client) barred() bool {
+func (c *endpointConn) barred() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ready && !c.leaving && !c.dead && c.peerStreams == 0
 }
 
 // places is how many calls may be opened, up to most.
-func (c *Client) places(most int) int {
+func (c *endpointConn) places(most int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.room() {
@@ -206,14 +206,14 @@ func (c *Client) places(most int) int {
 	return int(min(uint64(most), uint64(c.peerStreams)-uint64(len(c.calls))))
 }
 
-// take makes a call with the next id. It needs mu.
-func (c *Client) take() *call {
+// newCall takes a call into use, with the next id. It needs mu.
+func (c *endpointConn) newCall() *call {
 	var k *call
 	if n := len(c.free); n > 0 {
 		k = c.free[n-1]
 		c.free = c.free[:n-1]
 	} else {
-		k = &call{client: c}
+		k = &call{conn: c}
 		k.owner = k
 	}
 	c.tokens++
@@ -226,14 +226,14 @@ func (c *Client) take() *call {
 }
 
 // close takes a call off the books. It needs mu.
-func (c *Client) close(t *Turn, k *call) {
+func (c *endpointConn) close(t *Turn, k *call) {
 	delete(c.calls, k.id)
 	k.clear()
 	if !k.listed && len(c.free) < maxFree {
 		c.free = append(c.free, k)
 	}
 	if c.owner.wanted() {
-		t.Add(c.owner)
+		t.add(c.owner)
 	}
 	if c.leaving && len(c.calls) == 0 {
 		c.quit(t)
@@ -241,85 +241,9 @@ func (c *Client) close(t *Turn, k *call) {
 }
 
 // cancel resets a call. It needs mu.
-func (c *Client) cancel(t *Turn, k *call, code http2.ErrCode) {
+func (c *endpointConn) cancel(t *Turn, k *call, code http2.ErrCode) {
 	c.send(t, appendReset(c.put().b, k.id, code))
 	// A head and trailers.
 	c.late += 2
 	c.close(t, k)
 }
-
-// quit ends a connection that is not needed. It needs mu.
-func (c *Client) quit(t *Turn) {
-	if c.failure != nil {
-		return
-	}
-	c.failure = errClosed
-	c.send(t, appendGoAway(c.put().b, 0, http2.ErrCodeNo, ""))
-	t.Add(quitting{c})
-}
-
-type quitting struct{ c *Client }
-
-// Flush makes the reader end after everything was written.
-func (q quitting) Flush(t *Turn) {
-	q.c.Flush(t)
-	_ = q.c.nc.SetReadDeadline(past)
-}
-
-// leave takes no new calls and closes the connection when those on it have ended.
-func (c *Client) leave() {
-	var t Turn
-	c.locked(func() {
-		c.leaving = true
-		if len(c.calls) == 0 {
-			c.quit(&t)
-		}
-	})
-	t.flush()
-}
-
-// quitIfIdle closes the connection unless something is on it.
-func (c *Client) quitIfIdle() {
-	var t Turn
-	c.locked(func() {
-		if len(c.calls) == 0 {
-			c.leaving = true
-			c.quit(&t)
-		}
-	})
-	t.flush()
-}
-
-// idleTime is how long a connection may be without calls.
-const idleTime = time.Minute
-
-func (c *Client) tick(t *Turn, _ time.Time) error {
-	if len(c.calls) == 0 {
-		if c.idleFor += c.tickEvery(); c.idleFor >= idleTime {
-			c.leaving = true
-			return &ConnError{Code: http2.ErrCodeNo, Text: "idle"}
-		}
-		return nil
-	}
-	c.idleFor = 0
-	for _, k := range c.calls {
-		if c.stall(&k.flow) {
-			t.Add(failing{k.near, k.nearToken, &upstream.Error{
-				Reason: upstream.ResetBeforeHeaders, NextHop: c.address, Unanswered: !k.heard,
-				Err: errors.New("the endpoint does not read the request"),
-			}})
-			c.cancel(t, k, http2.ErrCodeCancel)
-		}
-	}
-	return nil
-}
-
-// failing tells a Near that its call failed, when no lock is held.
-type failing struct {
-	near  Near
-	token uint64
-	err   *upstream.Error
-}
-
-// Flush tells it.
-func (f failing) Flush(t *Turn) { f.near.Failed(t, f.token, f.err) }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unread is how many bytes the peer's host has not acknowledged (SIOCOUTQ, tcp(7)); 0 where nobody knows.
-func unread(c net.Conn) (n int) {
+// unacked is how many bytes the peer's host has not acknowledged (SIOCOUTQ, tcp(7)); 0 where nobody knows.
+func unacked(c net.Conn) (n int) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return 0

@@ -6,34 +6,37 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// doomed are the requests that are to end from outside. Their number is that of those who say so.
-type doomed struct {
-	mu   sync.Mutex // guards all below; it is taken last
-	all  []sentence
+// outsideFails are the requests that Ticket.Fail is to end. Who calls that may hold any lock, so they wait here for a
+// goroutine that holds none. Each request has at most a few callers, which bounds them.
+type outsideFails struct {
+	mu  sync.Mutex // guards all below; it is taken last
+	all []outsideFail
+	// over: the connection has ended, and takes no more.
 	over bool
 }
 
-type sentence struct {
+type outsideFail struct {
 	ticket Ticket
 	err    *upstream.Error
 }
 
-// doom has a request end soon, whatever locks the caller holds.
-func (v *Server) doom(k Ticket, e *upstream.Error) {
-	d := &v.doomed
+// failSoon has a request end soon, whatever locks the caller holds.
+func (v *Server) failSoon(k Ticket, e *upstream.Error) {
+	d := &v.outside
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over {
 		return
 	}
-	d.all = append(d.all, sentence{k, e})
+	d.all = append(d.all, outsideFail{k, e})
 	if len(d.all) == 1 {
-		v.writers.Go(v.judgement)
+		v.writers.Go(v.failOutside)
 	}
 }
 
-func (v *Server) judgement() {
-	d := &v.doomed
+// failOutside ends all that wait. A request may have ended meanwhile: its token is another one then.
+func (v *Server) failOutside() {
+	d := &v.outside
 	d.mu.Lock()
 	all := d.all
 	d.all = nil
@@ -46,11 +49,11 @@ func (v *Server) judgement() {
 			}
 		}
 	})
-	t.End()
+	t.end()
 }
 
-// pardon takes no more.
-func (d *doomed) pardon() {
+// close takes no more, so that the connection can wait for its goroutines.
+func (d *outsideFails) close() {
 	d.mu.Lock()
 	d.over = true
 	d.mu.Unlock()
@@ -70,5 +73,5 @@ func (v *Server) FailEach(why func(Exchange) *upstream.Error) {
 			}
 		}
 	})
-	t.End()
+	t.end()
 }
