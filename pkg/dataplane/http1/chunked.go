@@ -27,7 +27,7 @@ type Chunked struct {
 	// left is what the chunk still has; while its size is read, the size so far.
 	left   uint64
 	digits int
-	// line is the length of the line so far, overhead what lines had beyond their due.
+	// line is the length of the line so far, overhead what the lines had so far beyond their due (begin).
 	line, overhead int
 	trailers       []byte
 	fields         head
@@ -162,7 +162,7 @@ func (c *Chunked) begin() error {
 	return nil
 }
 
-// trailer takes bytes after the last chunk until the empty line.
+// trailer takes the bytes after the last chunk, up to the empty line that ends the body.
 func (c *Chunked) trailer(p []byte) (used int, done bool, err error) {
 	had := len(c.trailers)
 	room := min(len(p), maxTrailers+1-had)

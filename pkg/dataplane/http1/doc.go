@@ -14,6 +14,12 @@
 //   - "*" with another method than OPTIONS, and a CONNECT to anything but host and port;
 //   - white space around chunk sizes, and control bytes in chunk extensions.
 //
+// # Where to begin
+//
+// head.go reads field lines, which request.go and response.go make heads of;
+// write.go is the way back. chunked.go takes chunked bodies apart. Whoever uses
+// them has a connection: package http1/relay.
+//
 // # Heads
 //
 // Request and Response embed what package message defines. Fields leaves out
@@ -28,7 +34,10 @@
 // the fields as they came, without those that were left out; who changes
 // anything in Request or Response sets Changed, and then the head is written from the values.
 //
+// # Ownership
+//
 // All strings of a parsed head lie in the buffer that was parsed or in memory
 // of the Request or Response itself. They are valid until that buffer is
-// overwritten or Parse is called again, whichever is first. No type is safe for concurrent use.
+// overwritten or Parse is called again, whichever is first. No type is safe for
+// concurrent use: each belongs to whoever owns the connection.
 package http1

@@ -24,7 +24,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// line is a field line as it came: raw[start:end] with its CRLF.
+// line is a field line as it came: head.raw[start:end] with its CRLF.
 type line struct {
 	start, end int32
 	// field is its place in Fields, -1 where it has none.
@@ -42,6 +42,7 @@ type head struct {
 	// scratch has the names that came with capital letters.
 	scratch []byte
 
+	// host and length are what Host and Content-Length say; hosts and lengths count those fields.
 	host    string
 	hosts   int
 	length  int64
@@ -50,8 +51,9 @@ type head struct {
 	chunked bool
 	// close, keepAlive and upgrade are what Connection says; named that it names other fields.
 	close, keepAlive, upgrade, named bool
-	protocol                         string
-	expect, trailers                 bool
+	// protocol is what Upgrade says; expect: 100-continue; trailers: TE takes them.
+	protocol         string
+	expect, trailers bool
 }
 
 func (h *head) reset() {
@@ -172,8 +174,8 @@ func (h *head) name(at int) (string, int, error) {
 	return view(h.scratch[from:]), i, nil
 }
 
-// take looks at a field that says something to this connection. keep tells
-// whether its line passes on, field whether it is one of Fields.
+// take notes what a field says to this connection, if it does. keep tells
+// whether its line may be passed on as it came, field whether it is one of Fields.
 func (h *head) take(name string, value []byte) (keep, field bool, err error) {
 	switch name {
 	case "host":
@@ -183,7 +185,7 @@ func (h *head) take(name string, value []byte) (keep, field bool, err error) {
 	case "content-length":
 		h.lengths++
 		h.length, err = parseLength(value)
-		// What has zeros before it is written anew.
+		// One with leading zeros is written anew: not every server reads them alike.
 		return len(value) == 1 || len(value) > 1 && value[0] != '0', true, err
 	case "transfer-encoding":
 		if h.chunked || !equalFold(value, "chunked") {

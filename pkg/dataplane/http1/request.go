@@ -29,18 +29,6 @@ type Request struct {
 	absolute bool
 }
 
-// Detach copies what the head's strings lie in, so that it outlives the memory that it was parsed from. It cannot be appended any more.
-func (r *Request) Detach() {
-	r.head.raw = nil
-	for _, s := range []*string{&r.Method, &r.Authority, &r.Path, &r.Protocol} {
-		*s = strings.Clone(*s)
-	}
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		f.Name, f.Value = strings.Clone(f.Name), strings.Clone(f.Value)
-	}
-}
-
 // Parse reads the head at the beginning of buf and gives its length; 0 if more
 // must come. Its error is an *Error.
 func (r *Request) Parse(buf []byte, l Limits) (int, error) {
@@ -66,6 +54,19 @@ func (r *Request) Parse(buf []byte, l Limits) (int, error) {
 		return 0, err
 	}
 	return n, nil
+}
+
+// Detach copies what the head's strings lie in, so that it outlives the memory that it was parsed from. It cannot be
+// appended any more.
+func (r *Request) Detach() {
+	r.head.raw = nil
+	for _, s := range []*string{&r.Method, &r.Authority, &r.Path, &r.Protocol} {
+		*s = strings.Clone(*s)
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		f.Name, f.Value = strings.Clone(f.Name), strings.Clone(f.Value)
+	}
 }
 
 // requestLine is RFC 9112 section 3: three words with one space between.

@@ -114,8 +114,3 @@ func (r *Response) conclude(method string) {
 		r.Close = r.Close || !r.Chunked
 	}
 }
-
-// HasBody tells whether a body follows the head that answers that method, be it an empty one.
-func (r *Response) HasBody(method string) bool {
-	return r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified && method != http.MethodHead
-}

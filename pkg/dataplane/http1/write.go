@@ -125,7 +125,7 @@ func appendResponse(dst []byte, m *message.Response, protocol string, f Framing)
 	dst = append(dst, "\r\n"...)
 	for i := range m.Fields {
 		d := &m.Fields[i]
-		// Of a body that does not come it may speak.
+		// Content-Length may speak of a body that does not come: that of HEAD, or of a 304 (RFC 9110 section 8.6).
 		if !ofConnection(d.Name) || d.Name == "content-length" && !f.Chunked && !f.Length && m.Length == 0 && m.Status >= 200 && m.Status != http.StatusNoContent {
 			dst = appendField(dst, d.Name, d.Value)
 		}
@@ -152,7 +152,7 @@ func endResponse(dst []byte, status int, protocol string, f Framing) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendKept writes the lines that pass, as few pieces as there are gaps.
+// appendKept writes the lines that pass as they came, lines that follow each other in one piece.
 func (h *head) appendKept(dst []byte) []byte {
 	from, to := int32(0), int32(0)
 	for i := range h.lines {
@@ -169,6 +169,7 @@ func (h *head) appendKept(dst []byte) []byte {
 	return append(dst, h.raw[from:to]...)
 }
 
+// lengthKept tells whether appendKept writes a Content-Length.
 func (h *head) lengthKept() bool {
 	for i := range h.lines {
 		l := &h.lines[i]
@@ -179,7 +180,8 @@ func (h *head) lengthKept() bool {
 	return false
 }
 
-// ofConnection tells whether a field is never written from a head's fields.
+// ofConnection tells whether a field belongs to one connection, or says how a body is framed: it is never written from
+// a head's Fields, but made anew where it is due.
 func ofConnection(name string) bool {
 	switch name {
 	case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "keep-alive", "proxy-connection",
@@ -214,7 +216,8 @@ func AppendLast(dst []byte, trailers []message.Field) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// ChunkRoom is the most that stands before and after the data of a chunk: a size of up to 8 digits and two CRLF.
+// ChunkRoomBefore and ChunkRoomAfter are the most that stands around the data of a chunk: a size of up to 8 digits and a
+// CRLF, and another CRLF.
 const (
 	ChunkRoomBefore = 8 + 2
 	ChunkRoomAfter  = 2

@@ -25,7 +25,7 @@
 // protocol; carriers move it, and wait, or http2's relay does, which does not:
 //
 //	                 client HTTP/1.1             client HTTP/2
-//	                 http1Conn ── relay.Client   http2Conn ── http2.Server
+//	                 http1Conn ── relay.Server   http2Conn ── http2.Server
 //	endpoint HTTP/1.1     relayed                   bridge
 //	endpoint HTTP/2       bridge                    stream
 //	tunnel                relayed                   bridge

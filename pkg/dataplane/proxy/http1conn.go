@@ -15,7 +15,7 @@ type http1Conn struct {
 	life
 	http   *HTTP
 	under  net.Conn
-	client *relay.Client
+	client *relay.Server
 	via    relayed
 	x      exchange
 	memo   memo
@@ -29,7 +29,7 @@ func (h *HTTP) takeHTTP1(a arrival) {
 	c.begins(h.Tracker, a, c)
 	headerTime, headerBytes := h.Limits.header()
 	bodyIdle, writeIdle := h.Limits.idle()
-	c.client = relay.NewClient(c.ctx, relay.Config{
+	c.client = relay.NewServer(c.ctx, relay.Config{
 		Handler: c,
 		// How many fields there may be is judged where a client hears why.
 		Limits:        http1.Limits{Bytes: headerBytes, Fields: 1 << 20},

@@ -119,7 +119,7 @@ func serveRelay(ctx context.Context, l net.Listener, endpoints []string) error {
 		up := upstream.New(upstream.Config{Address: at})
 		s.all[i].pool = relay.NewPool(relay.PoolConfig{Address: at, Dial: func(ctx context.Context) (net.Conn, error) { return up.Dial(ctx) }})
 	}
-	return accept(l, func(c net.Conn) { relay.NewClient(ctx, relay.Config{Handler: s}, c, nil).Serve() })
+	return accept(l, func(c net.Conn) { relay.NewServer(ctx, relay.Config{Handler: s}, c, nil).Serve() })
 }
 
 // accept gives each connection to serve in a goroutine of its own.

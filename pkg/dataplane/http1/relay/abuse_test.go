@@ -146,7 +146,7 @@ func TestAbuseHoldsNobodyUp(t *testing.T) {
 		}
 		dial := func() net.Conn {
 			near, far := net.Pipe()
-			wg.Go(relay.NewClient(ctx, cfg, far, nil).Serve)
+			wg.Go(relay.NewServer(ctx, cfg, far, nil).Serve)
 			return near
 		}
 		var rounds atomic.Int64

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -24,7 +25,7 @@ func (x *Exchange) Relay() error {
 		return x.fail(upstream.UpgradeFailed, errors.New("a change of protocols cannot be relayed as an answer"))
 	}
 	x.frame(resp.HasBody(x.req.Method), resp.Length, resp.Chunked)
-	x.c.out.take()
+	x.c.out.ensure()
 	x.head = resp.Append((*x.c.out.mem)[:0], x.framing)
 	x.state = answering
 	if err := x.relayBody(conn, resp); err != nil {
@@ -38,7 +39,8 @@ func (x *Exchange) Relay() error {
 	return nil
 }
 
-// frame decides how a body goes out (RFC 9112 section 6), and whether the connection ends with it.
+// frame decides how an answer goes out (RFC 9112 section 6), and whether the connection ends with it. body: one follows
+// the head, be it an empty one, of that length (-1 where only its end tells).
 func (x *Exchange) frame(body bool, length int64, chunked bool) {
 	old := x.req.Minor == 0
 	f := http1.Framing{Length: body && length >= 0, Chunked: !old && (body && length < 0 || !body && chunked)}
@@ -77,9 +79,9 @@ func (x *Exchange) relayBody(conn *Conn, resp *http1.Response) error {
 	x.response.Reset()
 	for {
 		size := len(conn.in.data())
-		data, done, err := x.take(conn, resp)
+		data, done, err := conn.takeBody(&x.left, &x.response)
 		if err != nil {
-			return x.brokenOff(err)
+			return x.brokenBody(err)
 		}
 		if len(data) > 0 || done || resp.Length < 0 {
 			if err := x.pass(conn, data, done); err != nil {
@@ -98,34 +100,13 @@ func (x *Exchange) relayBody(conn *Conn, resp *http1.Response) error {
 		case errors.Is(err, io.EOF) && resp.Length < 0 && !resp.Chunked:
 			return x.pass(conn, nil, true)
 		case err != nil:
-			return x.brokenOff(err)
+			return x.brokenBody(err)
 		}
 	}
 }
 
-// take takes data of the response's body out of what was read.
-func (x *Exchange) take(conn *Conn, resp *http1.Response) (data []byte, done bool, err error) {
-	in := &conn.in
-	p := in.data()
-	switch {
-	case resp.Chunked:
-		used := 0
-		data, used, done, err = x.response.Decode(p)
-		in.r += used
-	case resp.Length >= 0:
-		data = p[:min(int64(len(p)), x.left)]
-		x.left -= int64(len(data))
-		done = x.left == 0
-		in.r += len(data)
-	default:
-		data = p
-		in.r = in.w
-	}
-	return data, done, err
-}
-
 // pass writes the head, if it is still to be written, and data, which is in the
-// connection's window. What stands behind the data there may be overwritten: it
+// connection's window; done: the body ends with it. What stands behind the data there may be overwritten: it
 // has been used, or it answers nothing and the connection will be closed for it.
 func (x *Exchange) pass(conn *Conn, data []byte, done bool) error {
 	x.sent += int64(len(data))
@@ -161,8 +142,7 @@ func (x *Exchange) chunk(conn *Conn, data []byte, done bool) (out, last []byte) 
 	if len(data) == 0 {
 		return nil, http1.AppendLast(nil, trailers)
 	}
-	mem := *conn.in.mem
-	start := cap(mem) - cap(data)
+	mem, start := *conn.in.mem, conn.in.offset(data)
 	from, to := http1.PutChunk(mem, start, start+len(data))
 	switch {
 	case !done:
@@ -174,12 +154,15 @@ func (x *Exchange) chunk(conn *Conn, data []byte, done bool) (out, last []byte) 
 	return mem[from:to], last
 }
 
+// ownAnswerTime is how long the writing of an answer of ours may take: its request may be over already.
+const ownAnswerTime = time.Second
+
 // toClient writes all of p to the client. Its error is an *upstream.Error. An answer
 // of ours is written though the request is over; what is relayed is not.
 func (x *Exchange) toClient(p []byte) error {
-	until := earliest(in(x.c.cfg.WriteTimeout), x.deadline)
+	until := earliest(fromNow(x.c.cfg.WriteTimeout), x.deadline)
 	if x.own {
-		until = in(settle)
+		until = fromNow(ownAnswerTime)
 	}
 	for {
 		n, err := x.c.sock.write(p, until)
@@ -201,8 +184,9 @@ func (x *Exchange) toClient(p []byte) error {
 	}
 }
 
-// brokenOff says why a body could not be relayed to its end. The client gets the head and what came, and never an end.
-func (x *Exchange) brokenOff(err error) error {
+// brokenBody makes the error of a response's body that could not be relayed to its end. The client gets the head and
+// what came, and never an end.
+func (x *Exchange) brokenBody(err error) error {
 	e := x.fail(upstream.ResetMidBody, err)
 	found := new(upstream.Error)
 	_, malformed := errors.AsType[*http1.Error](err)
@@ -219,7 +203,7 @@ func (x *Exchange) brokenOff(err error) error {
 		failed := x.body.failed.Load()
 		e.Reason, e.Err = failed.Reason, failed.Err
 	case errors.Is(err, net.ErrClosed):
-		e.Err = errors.New("the connection was closed here")
+		e.Err = errClosedHere
 	case errors.Is(err, io.EOF):
 		e.Err = io.ErrUnexpectedEOF
 	}
@@ -244,7 +228,7 @@ func (x *Exchange) Discard() {
 	x.response.Reset()
 	defer x.response.Reset()
 	for done, total := !resp.HasBody(x.req.Method) || resp.Length == 0, 0; !done; {
-		data, end, err := x.take(conn, resp)
+		data, end, err := conn.takeBody(&x.left, &x.response)
 		if total += len(data); err != nil || total > smallBuffer {
 			x.drop()
 			return

@@ -2,12 +2,7 @@ package relay
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"runtime/debug"
 	"sync/atomic"
-	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -22,8 +17,14 @@ const inlineLimit = smallBuffer
 
 // body is the body of a request. What came with the head, whole in most
 // requests, is read by the connection's goroutine; the rest by the goroutine of
-// an upload, one after another, while the connection's waits for the answer.
-// Fields without a word on it belong to the upload while there is one.
+// an upload (upload.go), one for each attempt, while the connection's waits for the answer.
+// Fields belong to the upload while there is one, unless their comment or their type says otherwise.
+//
+//	begin ──▶ inline ──▶ upload ──▶ stop or finish ──▶ end
+//	             ▲                        │
+//	             └────── another Send ────┘
+//
+// Without an endpoint of HTTP/1.1 Exchange.ReadBody takes the place of all between begin and end.
 type body struct {
 	x       *Exchange
 	chunked bool
@@ -31,7 +32,7 @@ type body struct {
 	left    int64
 	decoder http1.Chunked
 
-	// kept is all that was read, until lost; ends in memory of its own (own) or in the client's window.
+	// kept is all that was read, until lost. It lies in the client's window, or in memory of its own (own).
 	kept []byte
 	own  window
 	// in is what the upload reads into.
@@ -39,7 +40,7 @@ type body struct {
 	// failed is why the client's side of the body broke, nil while it has not.
 	failed atomic.Pointer[upstream.Error]
 
-	// complete: all was read. lost: what was read is not kept.
+	// complete: all was read. lost: what was read is not kept. received counts its bytes.
 	complete, lost atomic.Bool
 	received       atomic.Int64
 
@@ -92,9 +93,7 @@ func (b *body) end() {
 	}
 	if b.halt.Load() {
 		b.halt.Store(false)
-		// A wake that came too late must not be found by the next who reads.
-		b.x.c.sock.wokenRead.Store(false)
-		b.x.c.sock.readBy = expired
+		b.x.c.sock.forgetWake()
 	}
 	if len(b.in.data()) > 0 {
 		// What was read too far is the beginning of the next request.
@@ -108,7 +107,7 @@ func (b *body) end() {
 // whole tells whether the client has no more of the body to send.
 func (b *body) whole() bool { return b.complete.Load() && b.failed.Load() == nil }
 
-// decode takes the data out of what was read from the client.
+// decode takes the data out of what was read from the client. used is how much of p belongs to the body.
 func (b *body) decode(p []byte) (data []byte, used int, failed *upstream.Error) {
 	if b.chunked {
 		part, n, done, err := b.decoder.Decode(p)
@@ -132,6 +131,16 @@ func (b *body) decode(p []byte) (data []byte, used int, failed *upstream.Error) 
 
 var errTooLong = errors.New("the request's body is longer than is allowed")
 
+// inline appends to a head what goes out with it: all that is known of the body, unless that is much. from is how much
+// of kept that was; whole tells that the request is complete with it.
+func (b *body) inline(head []byte) (out []byte, from int, whole bool) {
+	complete := b.complete.Load()
+	if most := inlineLimit / 4; len(b.kept) >= most && !(complete && len(b.kept) <= inlineLimit) {
+		return head, 0, false
+	}
+	return b.appendInline(head), len(b.kept), complete
+}
+
 // appendInline appends what is known of the body to a head, and the end of the body if all is known.
 func (b *body) appendInline(dst []byte) []byte {
 	if !b.chunked {
@@ -146,6 +155,7 @@ func (b *body) appendInline(dst []byte) []byte {
 	return dst
 }
 
+// appendChunk appends data as a chunk. Its size is written where there is room for the longest, and then moved together.
 func appendChunk(dst, data []byte) []byte {
 	from := len(dst)
 	dst = append(dst, "          "...)
@@ -154,182 +164,4 @@ func appendChunk(dst, data []byte) []byte {
 	start, end := http1.PutChunk(dst, from+http1.ChunkRoomBefore, len(dst)-http1.ChunkRoomAfter)
 	n := copy(dst[from:], dst[start:end])
 	return dst[:from+n]
-}
-
-// upload sends the rest of the body to conn; from is how much of kept has been sent.
-func (b *body) upload(conn *Conn, from int) {
-	if b.ended == nil {
-		b.ended = make(chan struct{}, 1)
-	}
-	b.halt.Store(false)
-	b.sentAll.Store(false)
-	b.uploading, b.uploaded = true, true
-	go b.run(conn, from)
-}
-
-// stop ends the upload, if there is one, and waits for its end.
-func (b *body) stop() {
-	if !b.uploading {
-		return
-	}
-	b.halt.Store(true)
-	b.x.c.sock.wakeRead()
-	if up := b.x.up.Load(); up != nil {
-		up.sock.wakeWrite()
-	}
-	<-b.ended
-	b.uploading = false
-	// A wake that came too late must not be found by the next who reads.
-	b.x.c.sock.wokenRead.Store(false)
-	b.x.c.sock.readBy = expired
-}
-
-// finish gives the upload a moment to end by itself, and tells whether the endpoint was sent all of the body.
-func (b *body) finish() bool {
-	if !b.uploading {
-		return b.sent()
-	}
-	timer := time.NewTimer(afterAnswer)
-	defer timer.Stop()
-	select {
-	case <-b.ended:
-		b.uploading = false
-	case <-timer.C:
-		b.stop()
-	}
-	return b.sent()
-}
-
-// sent tells whether the endpoint was sent all of the body; there is no upload any more.
-func (b *body) sent() bool {
-	if b.uploaded {
-		return b.sentAll.Load()
-	}
-	return b.complete.Load()
-}
-
-// afterAnswer is how long the rest of a request may take when its answer is over.
-const afterAnswer = 50 * time.Millisecond
-
-func (b *body) run(conn *Conn, from int) {
-	defer func() {
-		if b.x.c.cfg.Panicked != nil {
-			if v := recover(); v != nil {
-				b.x.c.cfg.Panicked(b.x.c.sock.RemoteAddr(), v, debug.Stack())
-				b.failed.Store(&upstream.Error{Reason: upstream.Internal, Err: errPanic})
-				conn.sock.wakeRead()
-			}
-		}
-		b.ended <- struct{}{}
-	}()
-	if from < len(b.kept) && !b.send(conn, b.kept[from:]) {
-		return
-	}
-	for !b.complete.Load() {
-		data, failed := b.next()
-		if failed != nil {
-			b.failed.Store(failed)
-			conn.sock.wakeRead()
-			return
-		}
-		if b.halt.Load() {
-			return
-		}
-		if len(data) > 0 && !b.put(conn, data) {
-			return
-		}
-	}
-	if b.chunked {
-		if !b.write(conn, http1.AppendLast(nil, b.decoder.Trailers())) {
-			return
-		}
-	}
-	b.sentAll.Store(true)
-}
-
-var errPanic = errors.New("a defect of this proxy in sending the request's body")
-
-// next reads more of the body; nothing without a failure is that the upload is to stop.
-func (b *body) next() ([]byte, *upstream.Error) {
-	b.in.enlarge(largeBuffer)
-	b.in.r, b.in.w = headroom, headroom
-	until := in(b.x.c.cfg.ReadTimeout)
-	n, err := b.x.c.sock.read(b.in.space(), until)
-	switch {
-	case errors.Is(err, errWoken):
-		return nil, nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &upstream.Error{Reason: upstream.BodyTimeout, Err: fmt.Errorf("no byte of the request body for %s", b.x.c.cfg.ReadTimeout)}
-	case err != nil:
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, &upstream.Error{Reason: upstream.ClientGone, Err: err}
-	}
-	b.in.w += n
-	data, used, failed := b.decode(b.in.data())
-	b.in.r += used
-	if failed != nil {
-		return nil, failed
-	}
-	b.keep(data)
-	return data, nil
-}
-
-// keep notes data for another attempt, as long as it is not too much.
-func (b *body) keep(data []byte) {
-	if b.lost.Load() {
-		return
-	}
-	total := len(b.kept) + len(data)
-	if total > replayLimit {
-		b.lost.Store(true)
-		b.kept = nil
-		b.own.give()
-		return
-	}
-	if b.own.mem == nil {
-		b.own.enlarge(replayLimit)
-		b.own.w += copy(b.own.space(), b.kept)
-	}
-	b.own.w += copy(b.own.space(), data)
-	b.kept = b.own.data()
-}
-
-// put sends data, which is in b.in, as a chunk where that is the body's coding.
-func (b *body) put(conn *Conn, data []byte) bool {
-	if !b.chunked {
-		return b.write(conn, data)
-	}
-	mem := *b.in.mem
-	// Where data begins in mem: slices of the same memory differ in capacity by that.
-	start := cap(mem) - cap(data)
-	if start < http1.ChunkRoomBefore || start+len(data)+http1.ChunkRoomAfter > b.in.r && b.complete.Load() {
-		return b.send(conn, data)
-	}
-	from, to := http1.PutChunk(mem, start, start+len(data))
-	return b.write(conn, mem[from:to])
-}
-
-// send sends data from anywhere.
-func (b *body) send(conn *Conn, data []byte) bool {
-	if !b.chunked {
-		return b.write(conn, data)
-	}
-	return b.write(conn, appendChunk(nil, data))
-}
-
-// write gives false where the upload is over. That the endpoint takes no more is
-// not the end of the exchange: it may have answered.
-func (b *body) write(conn *Conn, p []byte) bool {
-	for {
-		n, err := conn.sock.write(p, 0)
-		p = p[n:]
-		switch {
-		case err == nil:
-			return true
-		case !errors.Is(err, errWoken) || b.halt.Load() || b.x.cancelled() != nil:
-			return false
-		}
-	}
 }

@@ -106,6 +106,7 @@ func (k *Call) Head() (*message.Response, error) {
 	}
 }
 
+// begin notes what follows a head.
 func (k *Call) begin(r *http1.Response) (*message.Response, error) {
 	if r.Status == http.StatusSwitchingProtocols && (!k.upgrade || r.Protocol == "") {
 		return nil, k.fail(errUnasked, upstream.UpgradeFailed)
@@ -119,7 +120,8 @@ func (k *Call) begin(r *http1.Response) (*message.Response, error) {
 func (k *Call) Read() ([]byte, error) {
 	c := k.conn
 	for !k.over {
-		data, err := k.take()
+		data, over, err := c.takeBody(&k.left, &k.decoder)
+		k.over = over
 		if err != nil {
 			return nil, k.fail(err, upstream.ProtocolError)
 		}
@@ -143,39 +145,14 @@ func (k *Call) Read() ([]byte, error) {
 	return nil, nil
 }
 
-func (k *Call) take() (data []byte, err error) {
-	in := &k.conn.in
-	p := in.data()
-	switch {
-	case k.conn.resp.Chunked:
-		used := 0
-		data, used, k.over, err = k.decoder.Decode(p)
-		in.r += used
-	case k.left >= 0:
-		data = p[:min(int64(len(p)), k.left)]
-		k.left -= int64(len(data))
-		k.over = k.left == 0
-		in.r += len(data)
-	default:
-		data = p
-		in.r = in.w
-	}
-	return data, err
-}
-
+// more reads on, into memory that an idle wait does without.
 func (k *Call) more() error {
 	in := &k.conn.in
 	if in.r == in.w {
 		in.give()
 	}
-	in.take()
-	if len(in.space()) == 0 {
-		if in.r > headroom {
-			in.compact()
-		} else {
-			in.enlarge(max(largeBuffer, k.conn.pool.cfg.Limits.Bytes))
-		}
-	}
+	in.ensure()
+	in.makeRoom(k.conn.pool.cfg.Limits.Bytes)
 	for {
 		n, err := k.conn.sock.read(in.space(), k.until)
 		in.w += n
@@ -191,11 +168,7 @@ func (k *Call) Trailers() []message.Field { return k.decoder.Trailers() }
 
 // Switch gives the connection after a 101, which takes the place of End.
 func (k *Call) Switch() *Tunnel {
-	c := k.conn
-	return newTunnel(c.sock, &c.in, sync.OnceFunc(func() {
-		c.broken = true
-		c.done()
-	}))
+	return k.conn.tunnel()
 }
 
 // Break ends all waits of the call, from any goroutine; the connection is lost. After End it does nothing.
@@ -216,9 +189,10 @@ func (k *Call) End() {
 	k.mu.Unlock()
 	c := k.conn
 	c.broken = c.broken || cut || k.failed.Load() || !k.over || !k.sent || c.resp.Close
-	c.done()
+	c.Release()
 }
 
+// fail makes the error of a wait or a write that ended with err; reason is what it means unless the time was over.
 func (k *Call) fail(err error, reason upstream.Reason) *upstream.Error {
 	e := &upstream.Error{Reason: reason, NextHop: k.conn.pool.cfg.Address, Unsent: k.wrote.Load() == 0, Unanswered: k.read.Load() == 0, Err: err}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

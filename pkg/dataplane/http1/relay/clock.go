@@ -27,7 +27,7 @@ func at(t time.Time) instant {
 }
 
 // in is the instant after d from now; none if d is not above 0.
-func in(d time.Duration) instant {
+func fromNow(d time.Duration) instant {
 	if d <= 0 {
 		return 0
 	}

@@ -16,12 +16,12 @@ type requestContext struct {
 
 	mu     sync.Mutex // guards all below
 	cause  error
-	whole  context.Context //nolint:containedctx // as above
+	whole  context.Context //nolint:containedctx // as above; the real one, nil until it is made
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
 	// late ends whole at a deadline that was set when there was one already; nil for none.
 	late *time.Timer
-	// quit ends the goroutine that looks after the client, which closes looked; nil for none.
+	// quit ends the goroutine of watchClient, which closes looked; nil for none.
 	quit, looked chan struct{}
 }
 
@@ -53,6 +53,7 @@ func (c *requestContext) Value(key any) any {
 	return whole.Value(key)
 }
 
+// made gives the real context, and makes it if there is none yet: from now on somebody may wait on it.
 func (c *requestContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,14 +68,14 @@ func (c *requestContext) made() context.Context {
 			c.cancel(c.cause)
 		} else if !c.x.ahead && c.x.state == unanswered {
 			c.quit, c.looked = make(chan struct{}), make(chan struct{})
-			go c.look(c.whole, c.x.seq, c.quit, c.looked)
+			go c.watchClient(c.whole, c.x.seq, c.quit, c.looked)
 		}
 	}
 	return c.whole
 }
 
-// look cancels the request when its client goes.
-func (c *requestContext) look(ctx context.Context, seq uint64, quit <-chan struct{}, looked chan<- struct{}) {
+// watchClient cancels the request when its client goes.
+func (c *requestContext) watchClient(ctx context.Context, seq uint64, quit <-chan struct{}, looked chan<- struct{}) {
 	defer close(looked)
 	began := now()
 	timer := time.NewTimer(firstLook)
@@ -95,8 +96,8 @@ func (c *requestContext) look(ctx context.Context, seq uint64, quit <-chan struc
 	}
 }
 
-// unwatched ends the look after the client, whose connection means something else now, and waits for its end.
-func (c *requestContext) unwatched() {
+// stopWatching ends watchClient, as the connection means something else from now on, and waits for its end.
+func (c *requestContext) stopWatching() {
 	c.mu.Lock()
 	quit, looked := c.quit, c.looked
 	c.quit, c.looked = nil, nil
@@ -107,7 +108,7 @@ func (c *requestContext) unwatched() {
 	}
 }
 
-// until sets the deadline, before or after somebody waits.
+// until sets the deadline; it may be called when somebody waits already.
 func (c *requestContext) until(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +12,14 @@ import (
 )
 
 // Exchange is one request and what becomes of it. Its methods are for the
-// goroutine of Handler.Serve, but for what CancelFunc gives.
+// goroutine of Handler.Serve, but for ReadBody and StopBody, and for what CancelFunc gives. A connection has one, which
+// is used for one request after another.
+//
+//	unanswered ── Relay, WriteHead ──▶ answering ──▶ answered ──▶ the next request, or the end
+//	    │   └──── Respond, Switch, Connect ────────────▲
+//	    └── any failure of the client's connection, or of what was begun ──▶ broken ──▶ the end
 type Exchange struct {
-	c    *Client
+	c    *Server
 	req  http1.Request
 	body body
 	ctx  *requestContext
@@ -41,14 +45,16 @@ type Exchange struct {
 	continued bool
 	// framing is how the answer's body goes out, left what is still to come of it where its length is known.
 	framing http1.Framing
+	left    int64
 	// bodied: a body goes with it, be it an empty one.
 	bodied bool
 	// own: the answer is made here.
 	own bool
 	// head is the answer's head that is still to be written.
-	head     []byte
-	left     int64
-	sent     int64
+	head []byte
+	// sent counts the bytes of its body that went to the client.
+	sent int64
+	// response decodes the body that the endpoint sends, and has its trailers.
 	response http1.Chunked
 }
 
@@ -63,6 +69,7 @@ const (
 	broken
 )
 
+// begin makes ready for the request whose head was read.
 func (x *Exchange) begin() {
 	if x.cause.Load() != nil {
 		x.cause.Store(nil)
@@ -84,7 +91,7 @@ func (x *Exchange) begin() {
 func (x *Exchange) end() bool {
 	x.body.stop()
 	x.drop()
-	x.ctx.unwatched()
+	x.ctx.stopWatching()
 	// What would cancel this request has no hold on the next one.
 	x.mu.Lock()
 	x.seq++
@@ -114,6 +121,7 @@ func (x *Exchange) end() bool {
 	return true
 }
 
+// reset has the connection's end be a reset.
 func (x *Exchange) reset() {
 	if l, ok := x.c.sock.Conn.(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(0)
@@ -122,12 +130,6 @@ func (x *Exchange) reset() {
 
 // Request is the head of the request; who changes it sets its field Changed.
 func (x *Exchange) Request() *http1.Request { return &x.req }
-
-// Client is the connection that the request came on.
-func (x *Exchange) Client() *Client { return x.c }
-
-// RemoteAddr is the client's address.
-func (x *Exchange) RemoteAddr() net.Addr { return x.c.sock.RemoteAddr() }
 
 // Context ends with the request, with its deadline, and when it is cancelled, its connection cut, or its client goes.
 func (x *Exchange) Context() context.Context { return x.ctx }
@@ -167,23 +169,25 @@ func (x *Exchange) interrupt() {
 
 // cancelled is why the request must end; nil while it need not.
 func (x *Exchange) cancelled() error {
-	for _, p := range []*atomic.Pointer[error]{&x.cause, &x.c.cutBy} {
-		if err := p.Load(); err != nil {
-			e := &upstream.Error{Reason: upstream.ClientGone, Err: *err}
-			if found, ok := errors.AsType[*upstream.Error](*err); ok {
-				e.Reason, e.Err = found.Reason, found.Err
-			}
-			return e
-		}
+	err := x.cause.Load()
+	if err == nil {
+		err = x.c.cutBy.Load()
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	e := &upstream.Error{Reason: upstream.ClientGone, Err: *err}
+	if found, ok := errors.AsType[*upstream.Error](*err); ok {
+		e.Reason, e.Err = found.Reason, found.Err
+	}
+	return e
 }
 
 // CloseAfter makes the answer the last of its connection; it is called before Relay or Respond.
 func (x *Exchange) CloseAfter() { x.last = true }
 
-// Replayable tells whether the request can be sent again: the body is kept from its beginning, or there is none, and the client has
-// seen nothing of an answer.
+// Replayable tells whether the request can be sent again: the body is kept from its beginning, or there is none, and
+// the client has seen nothing of an answer.
 func (x *Exchange) Replayable() bool {
 	return !x.body.lost.Load() && x.interims == 0 && x.state == unanswered
 }
@@ -191,7 +195,7 @@ func (x *Exchange) Replayable() bool {
 // BodyComplete tells whether the client has sent all of the request.
 func (x *Exchange) BodyComplete() bool { return x.body.complete.Load() }
 
-// Received and Sent are how many bytes of bodies came from the client and went to it.
+// Received is how many bytes of the request's body came from the client.
 func (x *Exchange) Received() int64 { return x.body.received.Load() }
 
 // Sent is how many bytes of the answer's body went to the client.
@@ -211,7 +215,7 @@ func (x *Exchange) release() {
 	if c := x.conn; c != nil {
 		x.up.Store(nil)
 		x.conn = nil
-		c.done()
+		c.Release()
 	}
 }
 

@@ -93,7 +93,7 @@ func FuzzRelay(f *testing.F) {
 			return near, nil
 		}})
 		c := &script{in: bytes.NewReader(data), max: int(part) + 1}
-		relay.NewClient(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
+		relay.NewServer(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Error(err)
@@ -167,7 +167,7 @@ func FuzzAnswer(f *testing.F) {
 		defer pool.Close()
 		c := &script{in: bytes.NewReader([]byte(method + " / HTTP/1.1\r\nHost: a\r\n\r\n")), max: 1000}
 		const ours = "this is from the proxy"
-		relay.NewClient(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
+		relay.NewServer(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Error(err)

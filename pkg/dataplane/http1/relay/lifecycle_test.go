@@ -529,7 +529,7 @@ func TestLeave(t *testing.T) {
 	}
 	busy.send(get())
 	until(t, "three requests", func() bool { return r.next.Load() >= 3 })
-	r.each((*relay.Client).Leave)
+	r.each((*relay.Server).Leave)
 	if got := idle.rest(); got != "" {
 		t.Errorf("idle: %q", got)
 	}
@@ -545,7 +545,7 @@ func TestLeaveSettles(t *testing.T) {
 	for after, served := range map[time.Duration]bool{900 * time.Millisecond: true, 1100 * time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
 			near, far := net.Pipe()
-			c := relay.NewClient(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) { _ = x.Respond(200, nil, "ok") })}, far, nil)
+			c := relay.NewServer(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) { _ = x.Respond(200, nil, "ok") })}, far, nil)
 			go c.Serve()
 			synctest.Wait()
 			c.Leave()
@@ -586,7 +586,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "three requests upstream", func() bool { return r.pools[0].Open() == 3 })
-	r.each(func(c *relay.Client) { c.Cut(cause) })
+	r.each(func(c *relay.Server) { c.Cut(cause) })
 	for _, c := range []*conn{waiting, uploading} {
 		if resp, _ := c.response("GET"); resp.StatusCode != 503 || resp.Header.Get("X-Reason") != "draining" || !resp.Close {
 			t.Errorf("status %d, %v", resp.StatusCode, resp.Header)

@@ -120,11 +120,8 @@ func (p *Pool) open(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Release gives the connection back unused.
-func (c *Conn) Release() { c.done() }
-
-// done gives the connection back, or closes it when it cannot be used again.
-func (c *Conn) done() {
+// Release gives the connection back, unused or after its request; one that cannot be used again is closed.
+func (c *Conn) Release() {
 	if c.broken || len(c.in.data()) > 0 {
 		// Bytes after the answer answer nothing.
 		c.close()
@@ -145,6 +142,27 @@ func (c *Conn) done() {
 	if !keep {
 		c.close()
 	}
+}
+
+// takeBody takes data of the response's body out of what was read; done is its end. left is what is still to come where
+// the length is known. A body that ends with the connection is never done.
+func (c *Conn) takeBody(left *int64, decoder *http1.Chunked) (data []byte, done bool, err error) {
+	p := c.in.data()
+	switch {
+	case c.resp.Chunked:
+		used := 0
+		data, used, done, err = decoder.Decode(p)
+		c.in.r += used
+	case c.resp.Length >= 0:
+		data = p[:min(int64(len(p)), *left)]
+		*left -= int64(len(data))
+		done = *left == 0
+		c.in.r += len(data)
+	default:
+		data = p
+		c.in.r = c.in.w
+	}
+	return data, done, err
 }
 
 func (c *Conn) close() {
@@ -173,7 +191,7 @@ func (p *Pool) reapIdle() {
 }
 
 // cut takes the n connections that have been idle longest. It needs mu. They are in the order of
-// their last use, but for small races in done.
+// their last use, but for small races in Release.
 func (p *Pool) cut(n int) []*Conn {
 	victims := append([]*Conn(nil), p.idle[:n]...)
 	left := copy(p.idle, p.idle[n:])

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// decide waits until the first bytes tell whether they are the preface of HTTP/2. It gives false when the connection is over.
-func (c *Client) decide() bool {
+// awaitPreface waits until the first bytes tell whether they are the preface of HTTP/2. It gives false when the connection is over.
+func (c *Server) awaitPreface() bool {
 	var by instant
 	for {
 		p := c.in.data()
@@ -21,9 +21,9 @@ func (c *Client) decide() bool {
 			continue
 		}
 		if by == 0 {
-			by = in(c.cfg.HeaderTimeout)
+			by = fromNow(c.cfg.HeaderTimeout)
 		}
-		if !c.more(by) {
+		if !c.readMore(by) {
 			return false
 		}
 	}
@@ -34,7 +34,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 func isPreface(p []byte) bool { return len(p) >= len(preface) && string(p[:len(preface)]) == preface }
 
 // handOver gives the connection away. It gives false where Close was faster.
-func (c *Client) handOver() bool {
+func (c *Server) handOver() bool {
 	c.mu.Lock()
 	c.opaque = true
 	c.mu.Unlock()

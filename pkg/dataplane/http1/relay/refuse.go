@@ -14,7 +14,7 @@ import (
 var errLateHead = &http1.Error{Status: http.StatusRequestTimeout, Text: "the head did not come in time"}
 
 // refuse answers what is not a request, and ends the connection: nobody can know where the next one would begin.
-func (c *Client) refuse(err error) {
+func (c *Server) refuse(err error) {
 	found, ok := errors.AsType[*http1.Error](err)
 	if !ok {
 		return
@@ -25,13 +25,13 @@ func (c *Client) refuse(err error) {
 		{Name: "proxy-status", Value: e.ProxyStatus()}, {Name: "content-type", Value: "text/plain; charset=utf-8"},
 	}}
 	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), text...)
-	if _, err := c.sock.write(b, in(settle)); err == nil {
+	if _, err := c.sock.write(b, fromNow(ownAnswerTime)); err == nil {
 		c.linger()
 	}
 }
 
 // refused tells Refused of what is not a request.
-func (c *Client) refused(err *http1.Error) *upstream.Error {
+func (c *Server) refused(err *http1.Error) *upstream.Error {
 	e := &upstream.Error{Reason: upstream.Malformed, Unsent: true, Unanswered: true, Err: err}
 	switch err.Status {
 	case http.StatusRequestTimeout:
@@ -47,12 +47,12 @@ func (c *Client) refused(err *http1.Error) *upstream.Error {
 
 // linger lets the client read what was written last: a connection that is closed
 // with unread bytes in it is reset, and the client may lose the response with it.
-func (c *Client) linger() {
+func (c *Server) linger() {
 	half, ok := c.sock.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.in.take()
+	c.in.ensure()
 	w := linger.Watch{Conn: c.sock.Conn}
 	for n, left := 0, lingerBytes; left > 0; left -= n {
 		d, more := w.Next(n)
@@ -60,7 +60,7 @@ func (c *Client) linger() {
 			return
 		}
 		var err error
-		n, err = c.sock.read((*c.in.mem)[headroom:], in(d))
+		n, err = c.sock.read((*c.in.mem)[headroom:], fromNow(d))
 		if err != nil && !errors.Is(err, errWoken) && !errors.Is(err, os.ErrDeadlineExceeded) || c.cutBy.Load() != nil {
 			return
 		}

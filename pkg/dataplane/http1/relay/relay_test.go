@@ -56,7 +56,7 @@ func TestFirstBytes(t *testing.T) {
 	for _, n := range []int{1, 24, 1000, 20000, len(text)} {
 		var sizes []int
 		c := &script{in: bytes.NewReader([]byte(text[n:])), max: 1 << 20}
-		relay.NewClient(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
+		relay.NewServer(t.Context(), relay.Config{Handler: handler(func(x *relay.Exchange) {
 			size := 0
 			for part, err := x.ReadBody(); len(part) > 0 || err != nil; part, err = x.ReadBody() {
 				if size += len(part); err != nil {

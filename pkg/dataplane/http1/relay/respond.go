@@ -19,14 +19,14 @@ func (x *Exchange) Respond(status int, fields []message.Field, body string) erro
 	x.abandon()
 	x.own = true
 	m := message.Response{Status: status, Fields: fields, Length: int64(len(body))}
-	x.frame(hasBody(x.req.Method, status), m.Length, false)
-	x.c.out.take()
+	x.frame(m.HasBody(x.req.Method), m.Length, false)
+	x.c.out.ensure()
 	out := http1.AppendResponse((*x.c.out.mem)[:0], &m, x.framing)
 	if x.framing.Length {
 		out = append(out, body...)
 		x.sent += int64(len(body))
 	}
-	return x.over(x.toClient(out))
+	return x.finished(x.toClient(out))
 }
 
 // unbegun fails where an answer has begun: no text of ours ever follows one.
@@ -47,16 +47,13 @@ func (x *Exchange) abandon() {
 	x.last = x.last || !x.body.whole()
 }
 
-func (x *Exchange) over(err error) error {
+// finished notes how the writing of an answer ended, and gives err.
+func (x *Exchange) finished(err error) error {
 	x.state = answered
 	if err != nil {
 		x.state = broken
 	}
 	return err
-}
-
-func hasBody(method string, status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified && method != http.MethodHead
 }
 
 // WriteHead begins an answer that comes from elsewhere, like an HTTP/2 endpoint:
@@ -74,8 +71,8 @@ func (x *Exchange) WriteHead(m *message.Response) error {
 	if err := x.unbegun(); err != nil {
 		return err
 	}
-	x.frame(hasBody(x.req.Method, m.Status), m.Length, false)
-	x.c.out.take()
+	x.frame(m.HasBody(x.req.Method), m.Length, false)
+	x.c.out.ensure()
 	x.state = answering
 	err := x.toClient(http1.AppendResponse((*x.c.out.mem)[:0], m, x.framing))
 	if err != nil {
@@ -106,9 +103,9 @@ func (x *Exchange) Finish(trailers []message.Field) error {
 		x.state = broken
 		return nil
 	case x.framing.Chunked && x.bodied:
-		return x.over(x.toClient(http1.AppendLast(nil, trailers)))
+		return x.finished(x.toClient(http1.AppendLast(nil, trailers)))
 	}
-	return x.over(nil)
+	return x.finished(nil)
 }
 
 // ReadBody gives the next part of the request's body, which is valid until the next call; nothing

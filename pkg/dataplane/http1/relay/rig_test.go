@@ -33,7 +33,7 @@ type rig struct {
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex // guards all below
-	clients map[*relay.Client]struct{}
+	clients map[*relay.Server]struct{}
 	errors  []*upstream.Error
 }
 
@@ -45,7 +45,7 @@ func start(t testing.TB, cfg relay.Config, endpoints ...string) *rig {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rig{t: t, address: l.Addr().String(), cfg: cfg, cancel: cancel, clients: map[*relay.Client]struct{}{}}
+	r := &rig{t: t, address: l.Addr().String(), cfg: cfg, cancel: cancel, clients: map[*relay.Server]struct{}{}}
 	if r.cfg.Handler == nil {
 		r.cfg.Handler = r
 	}
@@ -64,7 +64,7 @@ func start(t testing.TB, cfg relay.Config, endpoints ...string) *rig {
 			if err != nil {
 				return
 			}
-			c := relay.NewClient(ctx, r.cfg, nc, nil)
+			c := relay.NewServer(ctx, r.cfg, nc, nil)
 			r.mu.Lock()
 			r.clients[c] = struct{}{}
 			r.mu.Unlock()
@@ -79,7 +79,7 @@ func start(t testing.TB, cfg relay.Config, endpoints ...string) *rig {
 	t.Cleanup(func() {
 		_ = l.Close()
 		cancel()
-		r.each(func(c *relay.Client) { _ = c.Close() })
+		r.each(func(c *relay.Server) { _ = c.Close() })
 		wg.Wait()
 		for _, p := range r.pools {
 			p.Close()
@@ -88,7 +88,7 @@ func start(t testing.TB, cfg relay.Config, endpoints ...string) *rig {
 	return r
 }
 
-func (r *rig) each(f func(*relay.Client)) {
+func (r *rig) each(f func(*relay.Server)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.clients {

@@ -3,8 +3,6 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -15,7 +13,7 @@ import (
 
 const (
 	// firstLook is after how long a wait for an endpoint looks whether the client is still there. It then looks
-	// when an eighth of the wait has gone by again, and at least every lastLook.
+	// whenever the wait has grown by an eighth, and at least every lastLook.
 	firstLook, lastLook = 50 * time.Millisecond, 5 * time.Second
 	// maxInterims bounds the 1xx responses to one request.
 	maxInterims = 100
@@ -58,81 +56,26 @@ func (x *Exchange) Send(conn *Conn, limit time.Duration) (*http1.Response, error
 	return nil, e
 }
 
-// wait is one attempt's wait for its answer.
-type wait struct {
-	x    *Exchange
-	conn *Conn
-	// began is when it began; until the next time to look around; try the end of the attempt's own time, 0 for none.
-	began, until, try instant
-	// wrote and read count bytes.
-	wrote, read, interims int
-	// silence bounds how long nothing may come, 0 is for ever; silent is when it is over.
-	silence time.Duration
-	silent  instant
-}
-
-var (
-	errTry     = errors.New("the time for one attempt is over")
-	errGone    = errors.New("the client has closed its connection")
-	errSilence = errors.New("nothing came for too long")
-	errUnasked = errors.New("the endpoint switched protocols unasked")
-	errInterim = errors.New("too many interim responses")
-	errConnect = errors.New("CONNECT is not for an endpoint")
-	errBody    = errors.New("the request's body broke off")
-)
-
-// plan begins a wait.
-func (w *wait) plan() {
-	w.began = now()
-	if w.silence > 0 {
-		w.silent = w.began.after(w.silence)
-	}
-	w.look(w.began)
-}
-
-// look plans the next look around.
-func (w *wait) look(t instant) {
-	w.until = earliest(earliest(t.after(nextLook(w.began, t)), w.try), earliest(w.x.deadline, w.silent))
-}
-
-// nextLook is when to look again, in a wait that began so long ago.
-func nextLook(began, t instant) time.Duration {
-	return min(max(time.Duration(t-began)/8, firstLook), lastLook)
-}
-
+// send sends the request, has the rest of its body uploaded, and waits for the answer.
 func (w *wait) send() (*http1.Response, error) {
-	x, conn := w.x, w.conn
-	if err := x.cancelled(); err != nil {
+	if err := w.impossible(); err != nil {
 		return nil, err
 	}
-	if x.body.failed.Load() != nil {
-		return nil, errBody
-	}
-	if x.req.Method == http.MethodConnect {
-		return nil, errConnect
-	}
-	conn.in.take()
-	x.c.out.take()
-	out := x.req.Append((*x.c.out.mem)[:0])
-	b := &x.body
-	b.uploaded = false
-	from := 0
-	inline := b.complete.Load() && len(b.kept) <= inlineLimit
-	if inline || len(b.kept) < inlineLimit/4 {
-		out = b.appendInline(out)
-		from = len(b.kept)
-		inline = b.complete.Load()
-	}
+	x, conn := w.x, w.conn
+	conn.in.ensure()
+	x.c.out.ensure()
+	x.body.uploaded = false
+	out, from, whole := x.body.inline(x.req.Append((*x.c.out.mem)[:0]))
 	var n int
 	var err error
-	if inline {
+	if whole {
 		w.wrote, n, err = conn.sock.ask(out, conn.in.space(), w.until)
 		if err = w.judge(err); err == nil {
 			// It may have been woken before all was written.
 			err = w.write(out)
 		}
 	} else if err = w.write(out); err == nil {
-		b.upload(conn, from)
+		x.body.upload(conn, from)
 	}
 	conn.in.w += n
 	w.read += n
@@ -143,6 +86,20 @@ func (w *wait) send() (*http1.Response, error) {
 		}
 	}
 	return w.head(err)
+}
+
+// impossible is why the request cannot be sent at all; nil where it can.
+func (w *wait) impossible() error {
+	if err := w.x.cancelled(); err != nil {
+		return err
+	}
+	switch {
+	case w.x.body.failed.Load() != nil:
+		return errBody
+	case w.x.req.Method == http.MethodConnect:
+		return errConnect
+	}
+	return nil
 }
 
 // write writes what of out has not been written.
@@ -162,151 +119,4 @@ func (w *wait) write(out []byte) error {
 func readable(err error) bool {
 	op := new(os.SyscallError)
 	return errors.As(err, &op) && op.Syscall == "write"
-}
-
-// head reads until the head of the final response is there. broken is why the
-// request could not be written; nil for it could.
-func (w *wait) head(broken error) (*http1.Response, error) {
-	conn := w.conn
-	for {
-		for len(conn.in.data()) > 0 {
-			n, err := conn.resp.Parse(conn.in.data(), w.x.req.Method, conn.pool.cfg.Limits)
-			if err != nil {
-				return nil, err
-			}
-			if n == 0 {
-				break
-			}
-			conn.in.r += n
-			if final, err := w.take(&conn.resp); final || err != nil {
-				return &conn.resp, err
-			}
-		}
-		if err := w.more(); err != nil {
-			if broken != nil && errors.Is(err, io.EOF) {
-				err = broken
-			}
-			return nil, err
-		}
-	}
-}
-
-// take looks at a response, and passes an interim one on.
-func (w *wait) take(resp *http1.Response) (final bool, err error) {
-	x := w.x
-	switch {
-	case resp.Status >= 200:
-		// From here on nobody sends the request again.
-		return true, nil
-	case resp.Status == http.StatusSwitchingProtocols:
-		if x.req.Protocol == "" || resp.Protocol == "" {
-			return false, errUnasked
-		}
-		return true, nil
-	}
-	if w.interims++; w.interims > maxInterims {
-		return false, errInterim
-	}
-	if x.req.Minor == 0 {
-		// RFC 9110 section 15.2: not to HTTP/1.0.
-		return false, nil
-	}
-	x.continued = x.continued || resp.Status == http.StatusContinue
-	x.interims++
-	if err := x.toClient(resp.Append(nil, http1.Framing{})); err != nil {
-		return false, err
-	}
-	return false, nil
-}
-
-// more reads more from the endpoint.
-func (w *wait) more() error {
-	in := &w.conn.in
-	if in.r == in.w {
-		in.r, in.w = headroom, headroom
-	}
-	if len(in.space()) == 0 {
-		if in.r > headroom {
-			in.compact()
-		} else {
-			in.enlarge(max(largeBuffer, w.conn.pool.cfg.Limits.Bytes))
-		}
-	}
-	for {
-		n, err := w.conn.sock.read(in.space(), w.until)
-		in.w += n
-		w.read += n
-		if n > 0 {
-			return nil
-		}
-		if err = w.judge(err); err != nil {
-			return err
-		}
-	}
-}
-
-// judge tells what the end of a wait means; nil is to wait on.
-func (w *wait) judge(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errWoken):
-		if cause := w.x.cancelled(); cause != nil {
-			return cause
-		}
-		if w.x.body.failed.Load() != nil {
-			return errBody
-		}
-		return nil
-	case !errors.Is(err, os.ErrDeadlineExceeded):
-		return err
-	}
-	t := now()
-	switch {
-	case w.x.deadline != 0 && t >= w.x.deadline:
-		return upstream.ErrNoAnswer
-	case w.try != 0 && t >= w.try:
-		return errTry
-	case w.silent != 0 && t >= w.silent:
-		return errSilence
-	case w.x.gone():
-		return errGone
-	}
-	w.look(t)
-	return nil
-}
-
-// gone tells whether the client has closed its connection. What it has sent ahead hides that, as in net/http.
-func (x *Exchange) gone() bool {
-	if x.body.uploading || len(x.c.in.data()) > 0 {
-		return false
-	}
-	_, gone := x.c.sock.quiet()
-	return gone
-}
-
-// classify makes the error that decides what becomes of the request.
-func (w *wait) classify(err error) *upstream.Error {
-	e := w.x.fail(upstream.ResetBeforeHeaders, err)
-	e.Unsent, e.Unanswered = w.wrote == 0, w.read == 0
-	found := new(upstream.Error)
-	_, malformed := errors.AsType[*http1.Error](err)
-	switch {
-	case errors.As(err, &found):
-		e.Reason, e.Err = found.Reason, found.Err
-	case errors.Is(err, errTry):
-		e.Reason, e.Err = upstream.TryTimeout, fmt.Errorf("no answer within %s, the time for one attempt", time.Duration(w.try-w.began).Round(time.Millisecond))
-	case errors.Is(err, upstream.ErrNoAnswer):
-		e.Reason, e.Err = upstream.Deadline, upstream.ErrNoAnswer
-	case errors.Is(err, errGone), errors.Is(err, errBody):
-		e.Reason = upstream.ClientGone
-	case malformed, errors.Is(err, errInterim):
-		e.Reason = upstream.ProtocolError
-	case errors.Is(err, errUnasked), errors.Is(err, errConnect):
-		e.Reason = upstream.UpgradeFailed
-	case errors.Is(err, net.ErrClosed):
-		e.Err = errors.New("the connection was closed here")
-	}
-	e.Reused = e.Reason == upstream.ResetBeforeHeaders && e.Unanswered && w.conn.used > 1
-	return e
 }

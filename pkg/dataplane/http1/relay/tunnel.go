@@ -28,10 +28,7 @@ func (x *Exchange) Switch() (client, server *Tunnel, err error) {
 		return nil, nil, err
 	}
 	client = x.tunnel()
-	server = newTunnel(conn.sock, &conn.in, sync.OnceFunc(func() {
-		conn.broken = true
-		conn.done()
-	}))
+	server = conn.tunnel()
 	x.conn = nil
 	x.up.Store(nil)
 	return client, server, nil
@@ -47,11 +44,12 @@ func (x *Exchange) Connect() (*Tunnel, error) {
 	return x.tunnel(), nil
 }
 
+// tunnel is the client's connection as it goes on after the answer.
 func (x *Exchange) tunnel() *Tunnel {
 	x.state, x.last = answered, true
 	// A tunnel lives long, and holds no memory for the head.
 	x.req.Detach()
-	x.ctx.unwatched()
+	x.ctx.stopWatching()
 	// From here on Leave must not touch the deadlines.
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
@@ -59,6 +57,15 @@ func (x *Exchange) tunnel() *Tunnel {
 	return newTunnel(x.c.sock, &x.c.in, nil)
 }
 
+// tunnel is the connection to the endpoint as it goes on after a change of protocols.
+func (c *Conn) tunnel() *Tunnel {
+	return newTunnel(c.sock, &c.in, sync.OnceFunc(func() {
+		c.broken = true
+		c.Release()
+	}))
+}
+
+// newTunnel takes what was read out of in, and the deadlines off the socket.
 func newTunnel(s *socket, in *window, end func()) *Tunnel {
 	t := &Tunnel{Conn: s.Conn, first: append([]byte(nil), in.data()...), end: end}
 	in.give()

@@ -18,6 +18,7 @@ const (
 
 var smallBuffers, largeBuffers = pool(smallBuffer), pool(largeBuffer)
 
+// pool lends memory for size bytes with the room around them.
 func pool(size int) *sync.Pool {
 	return &sync.Pool{New: func() any {
 		b := make([]byte, headroom+size+tailroom)
@@ -32,8 +33,8 @@ type window struct {
 	r, w int
 }
 
-// take makes sure that there is memory.
-func (b *window) take() {
+// ensure makes sure that there is memory.
+func (b *window) ensure() {
 	if b.mem == nil {
 		b.mem = smallBuffers.Get().(*[]byte)
 		b.r, b.w = headroom, headroom
@@ -58,6 +59,20 @@ func (b *window) enlarge(size int) {
 	*b = larger
 }
 
+// makeRoom makes sure that there is space to read more, for a head or a body of up to most bytes.
+func (b *window) makeRoom(most int) {
+	switch {
+	case len(b.space()) > 0:
+	case b.r > headroom:
+		b.compact()
+	default:
+		b.enlarge(max(largeBuffer, most))
+	}
+}
+
+// offset is where data, a slice of the memory, begins in it: slices of the same memory differ in capacity by that.
+func (b *window) offset(data []byte) int { return cap(*b.mem) - cap(data) }
+
 // compact moves what there is to the beginning.
 func (b *window) compact() {
 	if b.r > headroom {
@@ -80,6 +95,7 @@ func (b *window) give() {
 	*b = window{}
 }
 
+// data is what has been read and not been used.
 func (b *window) data() []byte {
 	if b.mem == nil {
 		return nil

@@ -1,6 +1,9 @@
 package message
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+)
 
 // Fields are those of a head or of trailers.
 type Fields []Field
@@ -20,3 +23,8 @@ func (r *Request) Get(name string) string { return Fields(r.Fields).Get(name) }
 
 // Get gives the first value of a header field, "" for none; the case of name does not matter.
 func (r *Response) Get(name string) string { return Fields(r.Fields).Get(name) }
+
+// HasBody tells whether a body follows the head that answers a request with that method, be it an empty one (RFC 9110 section 6.4.1).
+func (r *Response) HasBody(method string) bool {
+	return r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified && method != http.MethodHead
+}

@@ -48,28 +48,31 @@ type Config struct {
 	// http.ErrAbortHandler, which means just that; with nil panics go their way. It may be called from any goroutine.
 	Panicked func(client net.Addr, value any, stack []byte)
 	// HTTP2 is given a connection that begins with the preface of HTTP/2 (RFC 9113 section 3.4), and what was read of
-	// it; the Client is over then and leaves it alone. With nil that is no request.
+	// it; the Server is over then and leaves it alone. With nil that is no request.
 	HTTP2 func(nc net.Conn, first []byte)
 }
 
-// settle is for how long nothing must have come on a connection that is
+// noticeTime is for how long nothing must have come on a connection that is
 // leaving: what its client sent before it knew is served.
-const settle = time.Second
+const noticeTime = time.Second
 
-// Client is a client's connection
+// Server is our side, the server's, of a client's connection
 //
 //	idle ──first byte──▶ head ──whole──▶ Handler.Serve ──answered──▶ idle
-//	  │                   └──malformed, late──▶ refused, closed
-//	  └──idle timeout, or leaving for settle──▶ closed
+//	  │                   │                    └── last answer, unfinished, cut ──▶ lingers where that helps, closed
+//	  │                   └──malformed, late──▶ refused, lingers, closed
+//	  └──idle timeout, or leaving for noticeTime──▶ closed
 //
 // Serve owns it; Leave, Cut and Close may be called from anywhere.
-type Client struct {
+type Server struct {
+	// set once
 	cfg  Config
 	sock *socket
-	// ctx is the connection's own, for the contexts of its requests; parent is what it derives from.
+	// ctx is the connection's own, for the contexts of its requests, and over ends it; parent is what it derives from.
 	ctx, parent context.Context //nolint:containedctx // as it says
 	over        context.CancelCauseFunc
 
+	// atomic
 	leaving atomic.Bool
 	// cutBy is why the connection is to end with what it carries; nil while it is not.
 	cutBy atomic.Pointer[error]
@@ -78,14 +81,15 @@ type Client struct {
 	// opaque: the connection carries no HTTP/1.1 any more.
 	opaque bool
 
+	// owned by Serve
 	// in is what came and was not used; out is where heads are made, kept while requests follow each other.
 	in  window
 	out window
 	x   Exchange
 }
 
-// NewClient makes a client of a connection. The end of ctx cuts it. first is what has been read from it already.
-func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Client {
+// NewServer takes a client's connection over. The end of ctx cuts it. first is what has been read from it already.
+func NewServer(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Server {
 	if cfg.HeaderTimeout <= 0 {
 		cfg.HeaderTimeout = 30 * time.Second
 	}
@@ -95,10 +99,10 @@ func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Clie
 	if cfg.Limits.Bytes <= 0 {
 		cfg.Limits.Bytes = largeBuffer
 	}
-	c := &Client{cfg: cfg, sock: newSocket(nc), parent: ctx}
+	c := &Server{cfg: cfg, sock: newSocket(nc), parent: ctx}
 	c.ctx, c.over = context.WithCancelCause(ctx)
 	if len(first) > 0 {
-		if c.in.take(); len(first) > smallBuffer {
+		if c.in.ensure(); len(first) > smallBuffer {
 			c.in.enlarge(len(first))
 		}
 		c.in.w += copy(c.in.space(), first)
@@ -109,7 +113,7 @@ func NewClient(ctx context.Context, cfg Config, nc net.Conn, first []byte) *Clie
 }
 
 // Leave tells the client to go: the next response says Connection: close, and an idle connection ends soon.
-func (c *Client) Leave() {
+func (c *Server) Leave() {
 	if !c.leaving.CompareAndSwap(false, true) {
 		return
 	}
@@ -121,7 +125,7 @@ func (c *Client) Leave() {
 }
 
 // Cut ends the connection and what it carries: a request without an answer may get one, for cause; everything else breaks off.
-func (c *Client) Cut(cause error) {
+func (c *Server) Cut(cause error) {
 	if c.cutBy.CompareAndSwap(nil, &cause) {
 		c.leaving.Store(true)
 		c.over(cause)
@@ -130,10 +134,10 @@ func (c *Client) Cut(cause error) {
 }
 
 // Close breaks the connection off.
-func (c *Client) Close() error { return c.sock.Close() }
+func (c *Server) Close() error { return c.sock.Close() }
 
 // Serve serves the connection until it ends, and closes it.
-func (c *Client) Serve() {
+func (c *Server) Serve() {
 	handedOver := false
 	defer func() {
 		if c.cfg.Panicked != nil {
@@ -151,7 +155,7 @@ func (c *Client) Serve() {
 	stop := context.AfterFunc(c.parent, func() { c.Cut(context.Cause(c.parent)) })
 	defer stop()
 	if c.cfg.HTTP2 != nil {
-		if !c.decide() {
+		if !c.awaitPreface() {
 			return
 		}
 		if isPreface(c.in.data()) {
@@ -172,7 +176,7 @@ func (c *Client) Serve() {
 }
 
 // recovered ends what the connection carries after a panic.
-func (c *Client) recovered(v any) {
+func (c *Server) recovered(v any) {
 	// A second one has nothing to add.
 	defer func() { _ = recover() }()
 	if err, _ := v.(error); !errors.Is(err, http.ErrAbortHandler) {
@@ -184,7 +188,7 @@ func (c *Client) recovered(v any) {
 }
 
 // next waits for a request's head. It gives false when the connection is over.
-func (c *Client) next() bool {
+func (c *Server) next() bool {
 	var by instant
 	for {
 		if len(c.in.data()) > 0 {
@@ -198,9 +202,9 @@ func (c *Client) next() bool {
 				return true
 			}
 			if by == 0 {
-				by = in(c.cfg.HeaderTimeout)
+				by = fromNow(c.cfg.HeaderTimeout)
 			}
-			if !c.more(by) {
+			if !c.readMore(by) {
 				return false
 			}
 			continue
@@ -213,16 +217,16 @@ func (c *Client) next() bool {
 }
 
 // idle waits for the first byte of a head.
-func (c *Client) idle() bool {
+func (c *Server) idle() bool {
 	limit, first := c.cfg.IdleTimeout, c.x.seq == 0
 	if first {
 		// Who connects has something to say.
 		limit = min(limit, c.cfg.HeaderTimeout)
 	}
-	by := in(limit)
+	by := fromNow(limit)
 	for {
 		if c.leaving.Load() {
-			by = earliest(by, in(settle))
+			by = earliest(by, fromNow(noticeTime))
 		}
 		err := c.sock.fill(&c.in, by)
 		switch {
@@ -237,16 +241,10 @@ func (c *Client) idle() bool {
 	}
 }
 
-// more reads on in a head that has begun.
-func (c *Client) more(by instant) bool {
-	if len(c.in.space()) == 0 {
-		if c.in.r > headroom {
-			c.in.compact()
-		} else {
-			// The limit of a head is reached before this could go on for ever.
-			c.in.enlarge(max(largeBuffer, c.cfg.Limits.Bytes))
-		}
-	}
+// readMore reads on in a head that has begun.
+func (c *Server) readMore(by instant) bool {
+	// The limit of a head is reached before this could go on for ever.
+	c.in.makeRoom(c.cfg.Limits.Bytes)
 	n, err := c.sock.read(c.in.space(), by)
 	c.in.w += n
 	switch {
