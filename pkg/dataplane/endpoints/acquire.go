@@ -35,9 +35,9 @@ type Request struct {
 	// Lease is memory for the lease, which the caller may use again once that has ended; nil for memory of
 	// its own. A request with Cancel gets its own in any case.
 	Lease *Lease
-	// Stays has a request whose endpoint has no stream free, and may have no further connection, wait for one
-	// (Lease.To, Lease.Stays). What waits is bounded by the breaker on pending requests.
-	Stays bool
+	// Patient has a request whose endpoint has no stream free, and may have no further connection, wait for one
+	// (Lease.To, http2.Pool.Patient). What waits is bounded by the breaker on pending requests.
+	Patient bool
 	// Now gives ErrMustWait where Acquire would wait, or give a reason for not doing so; it does nothing else then.
 	Now bool
 	// Cancel ends the request, with an *upstream.Error as cause, when its

@@ -49,7 +49,7 @@
 //	   ▲                                     │
 //	   └──────────── something ends ─────────┘
 //
-// Over HTTP/2 a request that finds the breaker on connections open may wait for a stream (Request.Stays): in
+// Over HTTP/2 a request that finds the breaker on connections open may wait for a stream (Request.Patient): in
 // the http2.Pool of its endpoint, counted by the breaker on pending requests. When a connection of
 // the cluster closes, or its limit may have risen, the pools are woken (Cluster.wake).
 //

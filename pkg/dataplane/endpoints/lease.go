@@ -39,14 +39,14 @@ type Lease struct {
 
 // To is where a request over HTTP/2 goes.
 func (l *Lease) To() http2.Opener {
-	if l.request.Stays {
+	if l.request.Patient {
 		return l.HTTP2.Patient()
 	}
 	return l.HTTP2
 }
 
-// Stays is that of the Request.
-func (l *Lease) Stays() bool { return l.request.Stays }
+// Patient is that of the Request.
+func (l *Lease) Patient() bool { return l.request.Patient }
 
 // DialFailed ends the lease: no connection was had. The endpoint is ejected at
 // once when reason is its own fault, and dialled in the background when the

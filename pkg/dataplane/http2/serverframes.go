@@ -51,7 +51,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	x, d := v.handler.Request(Ticket{s, s.token}, &s.request)
 	s.exchange = x
 	if v.cfg.MaxRequestBytes > 0 && s.length > v.cfg.MaxRequestBytes {
-		s.fail(t, tooLarge(v.cfg.MaxRequestBytes))
+		s.fail(t, upstream.TooLarge(v.cfg.MaxRequestBytes))
 		return nil
 	}
 	s.decide(t, d)
@@ -289,8 +289,4 @@ func (v *Server) widened(n int) bool {
 func (v *Server) last() uint32 {
 	v.goodbye = min(v.lastID, v.goodbye)
 	return v.goodbye
-}
-
-func tooLarge(limit int64) *upstream.Error {
-	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
 }

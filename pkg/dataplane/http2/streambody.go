@@ -1,5 +1,7 @@
 package http2
 
+import "github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
+
 // resend sends what has come of the request so far to a new attempt's endpoint. It needs mu.
 func (s *stream) resend(t *Turn) {
 	end := s.recvEnded && !s.hasTrailers
@@ -22,7 +24,7 @@ func (s *stream) body(t *Turn, p []byte, end bool) {
 	v.held += len(p)
 	s.recvEnded = end
 	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
-		s.fail(t, tooLarge(limit))
+		s.fail(t, upstream.TooLarge(limit))
 		return
 	}
 	switch s.phase {

@@ -56,11 +56,11 @@ type entry struct {
 	Error      string          `json:"error,omitempty"`
 	Seconds    float64         `json:"seconds"`
 	// FirstByteSeconds is the time to the headers of the answer; 0 where there was none.
-	FirstByteSeconds float64   `json:"firstByteSeconds,omitempty"`
-	BytesReceived    int64     `json:"bytesReceived"`
-	BytesSent        int64     `json:"bytesSent"`
-	Attempts         []attempt `json:"attempts,omitempty"`
-	TraceParent      string    `json:"traceparent,omitempty"`
+	FirstByteSeconds float64        `json:"firstByteSeconds,omitempty"`
+	BytesReceived    int64          `json:"bytesReceived"`
+	BytesSent        int64          `json:"bytesSent"`
+	Attempts         []attemptEntry `json:"attempts,omitempty"`
+	TraceParent      string         `json:"traceparent,omitempty"`
 }
 
 func (l *AccessLog) add(e *entry) {
@@ -126,7 +126,7 @@ func (l *AccessLog) write(ctx context.Context) error {
 func (x *exchange) entry(d describer, reason upstream.Reason, took time.Duration) *entry {
 	e := &entry{
 		Time: x.began.UTC(), Client: x.conn.remote, Cluster: strings.Clone(x.name), Status: x.status, Reason: reason,
-		Seconds: took.Seconds(), FirstByteSeconds: x.firstByte.Seconds(), BytesReceived: x.received, BytesSent: x.sent, Attempts: x.attempts,
+		Seconds: took.Seconds(), FirstByteSeconds: x.firstByte.Seconds(), BytesReceived: x.received, BytesSent: x.sent, Attempts: x.attemptLog,
 	}
 	d.describe(e)
 	if x.err != nil {

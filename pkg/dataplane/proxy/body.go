@@ -13,8 +13,9 @@ const replayLimit = 64 << 10
 // errBodyMoved is what an attempt reads once another one has taken over.
 var errBodyMoved = errors.New("the request has gone to another endpoint")
 
-// body lets several attempts, one after another, read one request body. What
-// an attempt has read is kept up to replayLimit, until an answer comes.
+// body lets several attempts, one after another, read the request body of a bridge. What
+// an attempt has read is kept up to replayLimit, until an answer comes. (The relays keep those of their own requests.)
+// A nil *body is that of a request without one.
 type body struct {
 	src io.Reader
 
@@ -47,7 +48,7 @@ func (b *body) complete() bool { return b == nil || b.whole.Load() }
 
 // next gives the body to a new attempt. The former one reads errors from now
 // on; what it is reading at this moment is kept for the new one.
-func (b *body) next() io.ReadCloser {
+func (b *body) next() io.Reader {
 	return &attemptBody{b: b, attempt: b.attempt.Add(1)}
 }
 
@@ -70,16 +71,14 @@ func (b *body) failure() error {
 	return nil
 }
 
-// attemptBody is one attempt's view. Close does nothing: the server closes the
-// real body when the handler returns.
+// attemptBody is one attempt's view of a body, of which it has read kept[:at].
 type attemptBody struct {
 	b       *body
 	attempt int64
 	at      int
 }
 
-func (a *attemptBody) Close() error { return nil }
-
+// Read implements io.Reader.
 func (a *attemptBody) Read(p []byte) (int, error) {
 	b := a.b
 	b.mu.Lock()
@@ -99,6 +98,16 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.src.Read(p)
+	b.came(n, err)
+	a.keep(p[:n])
+	if b.attempt.Load() != a.attempt {
+		return 0, errBodyMoved
+	}
+	return n, err
+}
+
+// came notes what a read of the client's body gave. It needs mu.
+func (b *body) came(n int, err error) {
 	b.read.Add(int64(n))
 	b.err = err
 	if errors.Is(err, io.EOF) {
@@ -106,19 +115,20 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	} else if err != nil {
 		b.broken.Store(&err)
 	}
+}
+
+// keep notes data that this attempt has read, for another one as long as it is not too much. It needs mu.
+func (a *attemptBody) keep(data []byte) {
+	b := a.b
 	switch {
 	// What a former attempt was reading is kept even if it is too much: the new one was promised all of it.
 	case b.owner != 0:
-	case b.lost.Load(), len(b.kept)+n > replayLimit && b.attempt.Load() == a.attempt:
+	case b.lost.Load(), len(b.kept)+len(data) > replayLimit && b.attempt.Load() == a.attempt:
 		b.lost.Store(true)
 		b.kept, a.at = nil, 0
 		b.owner = a.attempt
 	default:
-		b.kept = append(b.kept, p[:n]...)
-		a.at += n
+		b.kept = append(b.kept, data...)
+		a.at += len(data)
 	}
-	if b.attempt.Load() != a.attempt {
-		return 0, errBodyMoved
-	}
-	return n, err
 }

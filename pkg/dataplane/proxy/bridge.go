@@ -14,8 +14,13 @@ import (
 
 // bridge is the carrier of a request whose two sides speak different versions of HTTP. Its goroutine waits for
 // the answer; another one sends the request's body, if that has one (upload).
+//
+//	client ── client1, client2 ──▶ bridge ── body ── upload ──▶ relay.Call, http2.Asking ── endpoint
+//	                                 ◀────────── Head, Read ─────────────┘
+//
+// Its fields are its goroutine's, but for body, which both use.
 type bridge struct {
-	asker
+	bridgeClient
 	http    *HTTP
 	request *message.Request
 	ctx     context.Context //nolint:containedctx // the request's, as far as it has been bounded
@@ -37,9 +42,9 @@ type bridge struct {
 	grpcStatus string
 }
 
-// asker is the client's side of a bridge. Its methods are for the bridge's goroutine, but for read and
-// finished, which are for who sends the body.
-type asker interface {
+// bridgeClient is the client's side of a bridge: client1 or client2. Its methods are for the bridge's goroutine, but for
+// read and finished, which are for who sends the body.
+type bridgeClient interface {
 	// read gives the next part of the request's body, valid until the next call; nothing at its end.
 	read() ([]byte, error)
 	// finished are the trailers after that.
@@ -58,8 +63,8 @@ type asker interface {
 	accept() (halfCloser, error)
 	// stop ends read, for good.
 	stop()
-	// said describes the request.
-	said(e *entry)
+	// describeTo describes the request.
+	describeTo(e *entry)
 	end()
 }
 
@@ -90,7 +95,7 @@ func (b *bridge) cancellable() context.CancelCauseFunc {
 func (b *bridge) toward(c *endpoints.Cluster) carrier {
 	b.http2 = c.Config().HTTP2
 	if b.request.Length != 0 {
-		b.body = &body{src: &askedBody{asker: b.asker}}
+		b.body = &body{src: &clientBody{client: b.bridgeClient}}
 	}
 	return b
 }
@@ -167,7 +172,7 @@ func (b *bridge) clientGone(ctx context.Context, err error) *upstream.Error {
 
 func (b *bridge) switched() (up, client halfCloser, err error) {
 	k, fits := b.sent.call.(*relay.Call)
-	v, asked := b.asker.(*asked2)
+	v, asked := b.bridgeClient.(*client2)
 	if !fits || !asked {
 		return nil, nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the upstream switched protocols unasked")}
 	}
@@ -175,15 +180,13 @@ func (b *bridge) switched() (up, client halfCloser, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, stop := range b.sent.unhook {
-		stop()
-	}
+	b.sent.detach()
 	b.sent, b.head = nil, nil
 	return k.Switch(), client, nil
 }
 
 func (b *bridge) describe(e *entry) {
-	b.said(e)
+	b.describeTo(e)
 	e.BytesSent += b.passed
 	if b.body != nil {
 		e.BytesReceived += b.body.read.Load()
@@ -223,5 +226,5 @@ func (b *bridge) halt() {
 
 func (b *bridge) refuse(r refusal, last bool) {
 	b.halt()
-	b.passed += b.asker.refuse(r, last)
+	b.passed += b.bridgeClient.refuse(r, last)
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// askedBody is the request's body as a reader.
-type askedBody struct {
-	asker asker
-	rest  []byte
+// clientBody is the request's body as a reader.
+type clientBody struct {
+	client bridgeClient
+	rest   []byte
 }
 
-func (r *askedBody) Read(p []byte) (int, error) {
+func (r *clientBody) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
-		part, err := r.asker.read()
+		part, err := r.client.read()
 		if err != nil {
 			return 0, err
 		}
@@ -46,18 +46,27 @@ type sending struct {
 	call
 	// hop is the endpoint.
 	hop netip.AddrPort
-	// left is how many of the two are still at it.
+	// left is how many of the two goroutines are still at it: who waits for the answer, and who uploads.
 	left atomic.Int32
 	// over: the time for the attempt was.
 	over atomic.Bool
 	// defect is what the upload met with; nil for none.
 	defect atomic.Pointer[upstream.Error]
+	// unhook undo what would break the call off.
 	unhook []func() bool
 }
 
+// done is called by each of the two when it has done with the call.
 func (s *sending) done() {
 	if s.left.Add(-1) == 0 {
 		s.End()
+	}
+}
+
+// detach keeps everything that might from breaking the call off.
+func (s *sending) detach() {
+	for _, stop := range s.unhook {
+		stop()
 	}
 }
 
@@ -99,26 +108,30 @@ func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Du
 		src := b.body.next()
 		go b.upload(s, src)
 	}
+	m, err := b.finalHead(c)
+	if err == nil && timer != nil && !timer.Stop() {
+		// The call is being broken off, or will be at once.
+		s.over.Store(true)
+		err = &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: s.hop}
+	}
+	if err != nil {
+		e := b.failure(ctx, upstream.AsError(err), limit)
+		b.hangUp()
+		return answer{}, e
+	}
+	b.head = m
+	b.grpcStatus = strings.Clone(m.Get("grpc-status"))
+	return answer{m.Status, m}, nil
+}
+
+// finalHead waits for the head of the answer, and passes the interim ones before it on.
+func (b *bridge) finalHead(c call) (*message.Response, error) {
 	for {
 		m, err := c.Head()
-		switch {
-		case err != nil:
-			e := b.failure(ctx, upstream.AsError(err), limit)
-			b.hangUp()
-			return answer{}, e
-		case m.Status < 200 && m.Status != http.StatusSwitchingProtocols:
-			b.interim(m)
-			continue
-		case timer != nil && !timer.Stop():
-			// The call is being broken off, or will be at once.
-			s.over.Store(true)
-			e := b.failure(ctx, &upstream.Error{Reason: upstream.ResetBeforeHeaders, NextHop: s.hop}, limit)
-			b.hangUp()
-			return answer{}, e
+		if err != nil || m.Status >= 200 || m.Status == http.StatusSwitchingProtocols {
+			return m, err
 		}
-		b.head = m
-		b.grpcStatus = strings.Clone(m.Get("grpc-status"))
-		return answer{m.Status, m}, nil
+		b.interim(m)
 	}
 }
 
@@ -180,6 +193,7 @@ func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Dura
 	return e
 }
 
+// deadlineOf is the deadline of ctx; the zero time where it has none.
 func deadlineOf(ctx context.Context) time.Time {
 	at, _ := ctx.Deadline()
 	return at
@@ -201,9 +215,7 @@ func (b *bridge) hangUp() {
 		return
 	}
 	b.sent, b.head, b.first = nil, nil, nil
-	for _, stop := range s.unhook {
-		stop()
-	}
+	s.detach()
 	s.done()
 }
 
@@ -212,7 +224,7 @@ func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
 	case b.http2 != (lease.HTTP2 != nil):
 		return changedProtocol(lease)
 	case b.http2:
-		k, err := lease.HTTP2.Ask(ctx, b.request, lease.Stays())
+		k, err := lease.HTTP2.Ask(ctx, b.request, lease.Patient())
 		if err != nil {
 			return err
 		}

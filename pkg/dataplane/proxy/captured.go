@@ -62,7 +62,7 @@ func (c *Captured) Serve(ctx context.Context, l net.Listener) error {
 	h := &HTTP{Config: c.Config}
 	own := capture.AddrPort(l.Addr()).Port()
 	return c.accept(ctx, l, func(conn net.Conn) {
-		wg.Go(func() { c.serve(ctx, conn, own, h.take) })
+		wg.Go(func() { c.serve(ctx, conn, own, h.takeHTTP1) })
 	})
 }
 

@@ -2,15 +2,18 @@ package proxy
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// carrier moves one request and its answer; exchange decides what becomes of
-// them. relayed is that of HTTP/1.1 clients, pair that of HTTP/2 clients and of
-// HTTP/2 endpoints. All methods are for the request's own goroutine.
+// carrier moves one request and its answer for a goroutine that waits; exchange decides what becomes of
+// them. relayed is that of HTTP/1.1 between a client and an endpoint, bridge that of two sides that speak different
+// versions, and of the tunnels of HTTP/2 clients. (HTTP/2 on both sides needs none: stream.) All methods are for the
+// request's own goroutine.
 type carrier interface {
 	// context ends with the request. bound lets it end at a time, if not earlier; cancellable gives what ends it for a cause.
 	context() context.Context
@@ -64,6 +67,18 @@ type head struct {
 	grpc   bool
 	// timeout is that of gRPC; 0 for none.
 	timeout time.Duration
+}
+
+// headOf takes it from a request of HTTP/2, or of HTTP/1.1 but for tunnel.
+func headOf(m *message.Request) head {
+	h := head{
+		method: m.Method, authority: m.Authority, upgrade: m.Protocol, tunnel: m.Method == http.MethodConnect && m.Protocol == "",
+		fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type")),
+	}
+	if h.grpc {
+		h.timeout, _ = grpcTimeout(m.Get("grpc-timeout"))
+	}
+	return h
 }
 
 // answer is the head of a final response. Its header is valid until relay, discard or switched.

@@ -53,11 +53,11 @@ func (c *Config) discoveryTimeout() time.Duration {
 
 // known gives the cluster of that name where discovery need not be waited for: then wait is false.
 func (c *Config) known(name string) (found *endpoints.Cluster, wait bool, err error) {
-	dc, err := c.Discovery.Cluster(ended, name) //nolint:contextcheck // on purpose: it must not wait
+	dc, err := c.Discovery.Cluster(noWait, name) //nolint:contextcheck // on purpose: it must not wait
 	if errors.Is(err, discovery.ErrDiscoveryPending) || errors.Is(err, context.Canceled) {
 		return nil, true, nil
 	}
-	found, err = c.inEffect(ended, name, dc, err) //nolint:contextcheck // as above
+	found, err = c.inEffect(noWait, name, dc, err) //nolint:contextcheck // as above
 	return found, false, err
 }
 
@@ -90,7 +90,7 @@ func (c *Config) inEffect(ctx context.Context, name string, dc *discovery.Cluste
 		reason = upstream.DiscoveryLimit
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
-	case ctx != ended && ctx.Err() != nil:
+	case ctx != noWait && ctx.Err() != nil:
 		reason = upstream.ContextReason(ctx)
 	}
 	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}

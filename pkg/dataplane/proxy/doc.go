@@ -30,10 +30,20 @@
 //	endpoint HTTP/2       bridge                    stream
 //	tunnel                relayed                   bridge
 //
+// # Where to begin
+//
+// serve.go accepts connections, http1conn.go and http2conn.go serve them, life.go is what they have in common. Then
+// exchange.go and exchangeend.go are the way of a request, attempts.go, verdict.go and retrypolicy.go that over endpoints,
+// and carrier.go what moves it: relayed.go, then stream.go and streamend.go, then bridge.go with client1.go, client2.go and
+// bridgesend.go. Opaque connections are tcp.go, captured.go and sniff.go, over link.go and relayconns.go. tracker.go is the
+// drain of all of them.
+//
+// # Ownership
+//
 // A connection is an http1Conn until it shows to be HTTP/2. An HTTP/1.1
 // connection has one goroutine, which runs its requests one after another. One of HTTP/2
 // has one that reads, and no request has another as long as it goes on as frames and
 // nothing must be waited for; a bridge has one, or two with a body. A TCP connection
 // has one of its own and one more for its other direction. Tracker knows all of
-// them, and its owner waits for them.
+// them, and its owner waits for them. HTTP, TCP, Captured and Config are set up once, and then read by all.
 package proxy

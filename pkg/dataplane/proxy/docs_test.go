@@ -52,7 +52,7 @@ func TestAccessLogPage(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	var written []string
-	for _, s := range []reflect.Type{reflect.TypeFor[entry](), reflect.TypeFor[attempt]()} {
+	for _, s := range []reflect.Type{reflect.TypeFor[entry](), reflect.TypeFor[attemptEntry]()} {
 		for f := range s.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			written = append(written, name)

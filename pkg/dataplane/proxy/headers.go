@@ -6,15 +6,6 @@ import (
 	"time"
 )
 
-// upgradeOf is the protocol that an HTTP/1.1 request asks to change to, or "". Upgrades
-// to HTTP/2 are not relayed: they are between two neighbours.
-func upgradeOf(protocol string) string {
-	if len(protocol) >= 2 && strings.EqualFold(protocol[:2], "h2") {
-		return ""
-	}
-	return protocol
-}
-
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')

@@ -21,12 +21,12 @@ type http1Conn struct {
 	memo   memo
 }
 
-// takeHTTP1 serves a connection, and does not wait for its end.
+// takeHTTP1 serves a connection, as HTTP/1.1 until it shows to be HTTP/2, and does not wait for its end.
 func (h *HTTP) takeHTTP1(a arrival) {
 	c := &http1Conn{http: h, under: a.Conn}
 	c.via.http = h
 	c.x.memo = &c.memo
-	c.begins(h.Tracker, a, c)
+	c.init(h.Tracker, a, c)
 	headerTime, headerBytes := h.Limits.header()
 	bodyIdle, writeIdle := h.Limits.idle()
 	c.client = relay.NewServer(c.ctx, relay.Config{
@@ -81,8 +81,8 @@ func (c *http1Conn) panicked(client net.Addr, v any, stack []byte) {
 // tell implements speaker.
 func (c *http1Conn) tell() { c.client.Leave() }
 
-// begun implements speaker: the answer that follows is the last one.
-func (c *http1Conn) begun() { c.leave() }
+// leaveSoon implements speaker: it is now, as the answer that follows says so.
+func (c *http1Conn) leaveSoon() { c.leave() }
 
 // Close implements io.Closer.
 func (c *http1Conn) Close() error {

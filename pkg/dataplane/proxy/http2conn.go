@@ -29,7 +29,7 @@ type http2Conn struct {
 // takeHTTP2 serves a connection, and does not wait for its end. told: its client has been told to go.
 func (h *HTTP) takeHTTP2(a arrival, told bool) {
 	c := &http2Conn{http: h, under: a.Conn}
-	c.begins(h.Tracker, a, c)
+	c.init(h.Tracker, a, c)
 	_, headerBytes := h.Limits.header()
 	bodyIdle, writeIdle := h.Limits.idle()
 	c.server = http2.NewServer(a.Conn, a.head, c, http2.Config{
@@ -89,6 +89,7 @@ func (c *http2Conn) Request(k http2.Ticket, m *message.Request) (http2.Exchange,
 	return s, s.start()
 }
 
+// take gives a stream for a request.
 func (c *http2Conn) take() *stream {
 	if n := len(c.free); n > 0 {
 		s := c.free[n-1]
@@ -117,9 +118,9 @@ const freeStreams = 64
 // tell implements speaker. It may be called with the server's lock held.
 func (c *http2Conn) tell() { c.after(0, c.server.GoAway) }
 
-// begun implements speaker. It leaves after settle, so that a client with
+// leaveSoon implements speaker. It leaves after noticeTime, so that a client with
 // nowhere else to go does not connect for each request.
-func (c *http2Conn) begun() { c.after(settle, c.leave) }
+func (c *http2Conn) leaveSoon() { c.after(noticeTime, c.leave) }
 
 // Close implements io.Closer.
 func (c *http2Conn) Close() error {

@@ -13,10 +13,12 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// life is a client's HTTP connection on its way through
+// life is what is common to clients' HTTP connections, whatever they speak. Each goes through
 //
-//	serving ──told to go──▶ leaving ──nothing in flight for settle──▶ closed
+//	serving ──told to go──▶ leaving ──nothing in flight for noticeTime──▶ closed
 //	                           └──end of the grace or of the drain──▶ cut, closed
+//
+// It is embedded in http1Conn and http2Conn. Who serves the connection, timers and Tracker call it, from any goroutine.
 type life struct {
 	// set once
 	speaker
@@ -44,15 +46,16 @@ type speaker interface {
 	io.Closer
 	// tell tells the client to go. It is called once.
 	tell()
-	// begun follows the first request that came on a new connection during a drain, whose client is to be told.
-	begun()
+	// leaveSoon follows the first request that came on a new connection during a drain: it calls life.leave, now or soon.
+	leaveSoon()
 }
 
-// settle is for how long nothing must have come on a connection that is
-// leaving: what its client sent before it knew is served.
-const settle = time.Second
+// noticeTime is for how long nothing must have come on a connection that is
+// leaving: what its client sent before it knew is served. The relays have the same.
+const noticeTime = time.Second
 
-func (c *life) begins(t *Tracker, a arrival, s speaker) {
+// init sets up what is set once; s is the connection that c is part of.
+func (c *life) init(t *Tracker, a arrival, s speaker) {
 	c.speaker, c.to, c.tracker = s, a.to, t
 	c.remote = a.RemoteAddr().String()
 	c.hash = clientHash(c.remote)
@@ -63,7 +66,7 @@ func (c *life) begins(t *Tracker, a arrival, s speaker) {
 	c.ctx, c.cut = context.WithCancelCause(t.over)
 }
 
-// enter gives false after Abort.
+// enter takes a connection on the books; false after Abort.
 func (t *Tracker) enter(c *life) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +98,7 @@ func (c *life) limitAge(maxAge, grace time.Duration) {
 		c.after(grace, func() {
 			c.cut(&upstream.Error{Reason: upstream.ConnectionAge, Err: errors.New("the connection has reached its greatest age, and the grace is over")})
 			// What has an answer to write gets the time for it.
-			c.after(settle, func() { _ = c.Close() })
+			c.after(noticeTime, func() { _ = c.Close() })
 		})
 	})
 }
@@ -131,9 +134,8 @@ func (c *life) leave() {
 	}
 }
 
-// begin notes a request. One that came on a new connection during a drain is
-// followed by a farewell.
-func (c *life) begin() {
+// requested notes a request. After one that came on a new connection during a drain its client is told to go.
+func (c *life) requested() {
 	if !c.tracker.Draining() {
 		return
 	}
@@ -142,7 +144,7 @@ func (c *life) begin() {
 	c.late = c.late || tell
 	c.mu.Unlock()
 	if tell {
-		c.begun()
+		c.leaveSoon()
 	}
 }
 
@@ -173,8 +175,8 @@ func (c *life) ended() {
 	c.tracker.mu.Unlock()
 }
 
-// ended is a context that is over.
-var ended = func() context.Context {
+// noWait is a context that is over: who is asked with it must not wait.
+var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx

@@ -26,11 +26,9 @@ type relayed struct {
 
 func (v *relayed) head() head {
 	q := v.x.Request()
-	q.Protocol = upgradeOf(q.Protocol)
-	h := head{method: q.Method, authority: q.Authority, upgrade: q.Protocol, tunnel: q.Method == http.MethodConnect, fields: len(q.Fields), length: q.Length, grpc: isGRPC(q.Get("Content-Type"))}
-	if h.grpc {
-		h.timeout, _ = grpcTimeout(q.Get("Grpc-Timeout"))
-	}
+	h := headOf(&q.Request)
+	// What else it asks for, a CONNECT of HTTP/1.1 is one.
+	h.tunnel = q.Method == http.MethodConnect
 	return h
 }
 

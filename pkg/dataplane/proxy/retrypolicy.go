@@ -102,6 +102,15 @@ var grpcConditions = map[codes.Code]string{
 	codes.ResourceExhausted: "resource-exhausted", codes.Unavailable: "unavailable",
 }
 
+// grpcWords are the names in grpcConditions.
+var grpcWords = func() []string {
+	var all []string
+	for _, w := range grpcConditions {
+		all = append(all, w)
+	}
+	return all
+}()
+
 // httpConditions are Envoy's names that fit the answer (x-envoy-retry-on).
 func httpConditions(resp answer) []string {
 	var all []string
@@ -148,17 +157,10 @@ func (a *attempts) spend(e *upstream.Error) error {
 	return nil
 }
 
+// giveBack gives back the place of a retry in the budget, once.
 func (a *attempts) giveBack() {
 	if a.release != nil {
 		a.release()
 		a.release = nil
 	}
 }
-
-var grpcWords = func() []string {
-	var all []string
-	for _, w := range grpcConditions {
-		all = append(all, w)
-	}
-	return all
-}()

@@ -28,14 +28,18 @@ func (c *Config) accept(ctx context.Context, l net.Listener, serve func(net.Conn
 	}
 }
 
+// HTTP is the handler of an HTTP listener.
+type HTTP struct {
+	Config
+	// Bound is the cluster of every request, whatever its authority; "" goes by authority.
+	Bound string
+}
+
 // Serve accepts until l is closed. It gives nil after net.ErrClosed. What was
 // accepted goes on; Tracker knows of it.
 func (h *HTTP) Serve(ctx context.Context, l net.Listener) error {
-	return h.accept(ctx, l, func(nc net.Conn) { h.take(arrival{Conn: nc, tcp: socketOf(nc)}) })
+	return h.accept(ctx, l, func(nc net.Conn) { h.takeHTTP1(arrival{Conn: nc, tcp: socketOf(nc)}) })
 }
-
-// take serves a connection, and does not wait for its end: as HTTP/1.1, until it shows to be HTTP/2.
-func (h *HTTP) take(a arrival) { h.takeHTTP1(a) }
 
 // panicked tells of a defect of ours, which costs one connection or stream.
 func (c *Config) panicked(client string, v any, stack []byte) {

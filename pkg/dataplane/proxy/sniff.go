@@ -1,20 +1,14 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"time"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/capture"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/detect"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
-	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 const (
@@ -26,24 +20,6 @@ const (
 	// greetingBytes is how much of a server's first words is read before the copying begins.
 	greetingBytes = 4 << 10
 )
-
-// link is an opaque connection to an upstream, and what ends it.
-type link struct {
-	*upstream.Raw
-	// lease is nil where no cluster leads there.
-	lease *endpoints.Lease
-	end   func()
-}
-
-// hop is where it leads.
-func (l *link) hop() netip.AddrPort { return capture.AddrPort(l.RemoteAddr()) }
-
-func (l *link) close() {
-	if l != nil {
-		_ = l.Close()
-		l.end()
-	}
-}
 
 // opening is how a connection began.
 type opening struct {
@@ -145,40 +121,4 @@ func listenToBoth(client *net.TCPConn, up *link, buf []byte, idle time.Duration)
 		return nil, n, io.EOF
 	}
 	return nil, n, err
-}
-
-// dialTarget makes an opaque connection for a route.
-func (c *Config) dialTarget(ctx context.Context, to *route, from netip.AddrPort, cancel context.CancelCauseFunc, p *passage) (*link, error) {
-	if to.cluster != nil {
-		return c.dialLink(ctx, to.cluster, proxyproto.Header{Source: from, Destination: to.original}, cancel, p)
-	}
-	pool := upstream.New(upstream.Config{Address: to.original})
-	began := time.Now()
-	raw, err := pool.Dial(ctx)
-	p.dialled(mesh.EndpointKey{Address: to.original}, upstream.ReasonOf(err), time.Since(began))
-	if err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return newLink(ctx, raw, nil, pool.Close), nil
-}
-
-// dialLink makes an opaque connection to a cluster, which hears from whom it is where it asks for that.
-func (c *Config) dialLink(ctx context.Context, cluster *endpoints.Cluster, from proxyproto.Header, cancel context.CancelCauseFunc, p *passage) (*link, error) {
-	raw, lease, err := c.dialCluster(ctx, cluster, clientHash(from.Source.String()), cancel, p.dialled)
-	if err != nil {
-		return nil, err
-	}
-	up := newLink(ctx, raw, lease, func() { lease.End(true) })
-	if err := announce(cluster, raw, from); err != nil {
-		up.close()
-		return nil, err
-	}
-	return up, nil
-}
-
-// newLink makes a link that is reset when ctx ends.
-func newLink(ctx context.Context, raw *upstream.Raw, lease *endpoints.Lease, end func()) *link {
-	stop := context.AfterFunc(ctx, func() { reset(raw) })
-	return &link{raw, lease, func() { stop(); end() }}
 }

@@ -2,101 +2,129 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"time"
+	"syscall"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// spliceChunk is how much is copied between two looks at the clock. Within it
-// the kernel copies from socket to socket.
-const spliceChunk = 256 << 10
+// halfCloser is a connection whose writing side can end alone.
+type halfCloser interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
 
-// looks is how often in the idle time a direction that waits tells what it has moved.
-const looks = 4
-
-// relayConns copies both ways until both directions have ended, or nothing has
-// moved in either for idle, or up to two looks more. Otherwise it is splice: an end
-// of stream passes on as a half-close, an error ends both at once, and it gives
-// the same and IdleTimeout. A side that does not read holds the other one up:
-// nothing is kept in between but what the kernel does.
-func relayConns(up, client *net.TCPConn, idle time.Duration) (toUp, toClient int64, why *upstream.Error) {
-	s := &session{breakage: breakage{client: client}, up: up, down: client, idle: idle}
-	s.moved.Store(time.Now().UnixNano())
-	s.timer = time.AfterFunc(time.Hour, s.look)
-	s.timer.Reset(idle)
-	var wg sync.WaitGroup
-	wg.Go(func() { toUp = s.pump(up, client) })
-	toClient = s.pump(client, up)
+// splice copies both ways until both directions have ended. An end of stream
+// passes on as a half-close; an error ends both at once. It gives the bytes
+// that each side received, and why the tunnel broke off, nil where it did not:
+// ClientGone, or the upstream's reset, by whether it had sent anything.
+func splice(up, client halfCloser) (toUp, toClient int64, why *upstream.Error) {
+	var (
+		wg    sync.WaitGroup
+		first = breakage{client: client}
+	)
+	wg.Go(func() { toUp = first.pump(up, client) })
+	toClient = first.pump(client, up)
 	wg.Wait()
-	s.finished.Store(true)
-	s.timer.Stop()
-	// A look that is under way says nothing any more.
-	s.once.Do(func() {})
-	return toUp, toClient, s.why(toClient)
+	return toUp, toClient, first.why(toClient)
 }
 
-// session is one pair of connections.
-type session struct {
-	breakage
-	up, down *net.TCPConn
-	idle     time.Duration
-	// moved is when bytes were last seen to have moved either way, in Unix nanoseconds.
-	moved atomic.Int64
-	// timer calls look until the session has finished.
-	timer    *time.Timer
-	finished atomic.Bool
-	// doubted: nothing had moved at the last look. It belongs to look.
-	doubted bool
+// breakage is the first of what went wrong with a tunnel: what follows is our own doing.
+type breakage struct {
+	client halfCloser
+	once   sync.Once
+	// side broke, nil for none; expired: neither did, but nothing moved. Both are set once.
+	side    halfCloser
+	expired bool
+	// err is what was met; set with them.
+	err error
+	// over is set before anything is reset.
+	over atomic.Bool
+	// toldUp and toldClient: this side was told of the other's end.
+	toldUp, toldClient atomic.Bool
 }
 
-// pump copies one way. Only reading has a deadline, since it then has nothing
-// in hand; a deadline on writing would lose what is in the kernel's pipe
-// between the two, and TCPConn.ReadFrom does not tell which of them passed.
-func (s *session) pump(dst, src *net.TCPConn) (done int64) {
-	for {
-		_ = src.SetReadDeadline(time.Now().Add(s.idle / looks))
-		n, err := io.CopyN(dst, src, spliceChunk)
-		done += n
-		if n > 0 {
-			s.moved.Store(time.Now().UnixNano())
-		}
-		switch {
-		case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
-		case errors.Is(err, io.EOF):
-			s.ended(dst, src, nil)
-			return done
-		default:
-			s.ended(dst, src, err)
-			return done
-		}
+func (f *breakage) told(side halfCloser) *atomic.Bool {
+	if side == f.client {
+		return &f.toldClient
 	}
+	return &f.toldUp
 }
 
-// look ends both connections once nothing has moved for the idle time. It looks
-// twice: after a pause of the whole process it may come before those who know
-// better. A peer that takes less than a chunk in the time is as good as gone.
-func (s *session) look() {
-	if s.finished.Load() {
+// why is what the tunnel broke off for, without an endpoint; nil when it ended in order.
+func (f *breakage) why(toClient int64) *upstream.Error {
+	e := &upstream.Error{Reason: upstream.ResetMidBody, Err: f.err}
+	switch {
+	case f.expired:
+		e.Reason = upstream.IdleTimeout
+	case f.side == nil:
+		return nil
+	case f.side == f.client:
+		e.Reason = upstream.ClientGone
+	case toClient == 0:
+		e.Reason = upstream.ResetBeforeHeaders
+	}
+	return e
+}
+
+// pump copies one way, and passes on how that ended.
+func (f *breakage) pump(dst, src halfCloser) int64 {
+	n, err := io.Copy(dst, src)
+	f.ended(dst, src, err)
+	return n
+}
+
+// ended passes on how the direction from src to dst ended; err is nil at the end of the stream.
+func (f *breakage) ended(dst, src halfCloser, err error) {
+	// It is asked last whether src was told: one that both sides have ended in order looks dead too, from then on.
+	if err == nil && (dead(tcpOf(src)) || f.over.Load()) && !f.told(src).Load() {
+		// A reset is reported once. The other direction, which writes there, had
+		// the error, and to this one it looks like an end.
+		err = syscall.ECONNRESET
+		f.once.Do(func() { f.side, f.err = src, err })
+	}
+	if err != nil {
+		f.once.Do(func() { f.side, f.err = brokenOf(dst, src, err), err })
+		f.over.Store(true)
+		// What one side lost must not look like a clean end to the other.
+		reset(dst)
+		reset(src)
 		return
 	}
-	if left := s.idle - time.Since(time.Unix(0, s.moved.Load())); left > 0 {
-		s.doubted = false
-		s.timer.Reset(left)
-		return
+	f.told(dst).Store(true)
+	// It fails where dst is gone altogether, which the other direction finds out.
+	_ = dst.CloseWrite()
+}
+
+// brokenOf is the side that err came from; nil where we have closed a side ourselves.
+func brokenOf(dst, src halfCloser, err error) halfCloser {
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return nil
+	case dead(tcpOf(dst)):
+		return dst
 	}
-	if !s.doubted {
-		s.doubted = true
-		s.timer.Reset(s.idle / looks)
-		return
+	return src
+}
+
+// tcpOf is the socket below a side of a tunnel; nil for a stream.
+func tcpOf(c halfCloser) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
 	}
-	s.once.Do(func() { s.expired, s.err = true, fmt.Errorf("nothing moved for %s", s.idle) })
-	s.over.Store(true)
-	reset(s.down)
-	reset(s.up)
+	return nil
+}
+
+// reset closes a connection so that its peer sees it reset, where it can be.
+func reset(c io.Closer) {
+	if l, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.Close()
 }

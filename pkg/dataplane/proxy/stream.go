@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -25,7 +24,7 @@ import (
 // Any other request, and any tunnel, is served by a goroutine (bridge); then only away and bridged matter here.
 //
 // All of it is guarded by the lock of the client's connection. While it is away, who waits has it instead, but
-// for the last fields.
+// for the last group of fields.
 type stream struct {
 	exchange
 	of      *http2Conn
@@ -47,14 +46,6 @@ type stream struct {
 	bridged, away bool
 	stop          context.CancelFunc
 	how           http2.Outcome
-}
-
-func headOf(m *message.Request) head {
-	h := head{method: m.Method, authority: m.Authority, upgrade: m.Protocol, tunnel: m.Method == http.MethodConnect && m.Protocol == "", fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type"))}
-	if h.grpc {
-		h.timeout, _ = grpcTimeout(m.Get("grpc-timeout"))
-	}
-	return h
 }
 
 // start decides where a new request goes.
@@ -92,8 +83,8 @@ func (s *stream) guard(d *http2.Decision) {
 	}
 }
 
-// guardLease is guard where a lease may be half used.
-func (s *stream) guardLease(e **upstream.Error) {
+// guardError is guard for what gives an error.
+func (s *stream) guardError(e **upstream.Error) {
 	if v := recover(); v != nil {
 		*e = s.defect(s.conn.remote, v)
 	}
@@ -137,7 +128,7 @@ func (s *stream) resolved(cluster *endpoints.Cluster, err error) http2.Decision 
 	return s.next()
 }
 
-// next goes to an endpoint that the request has not been to.
+// next goes to an endpoint that the request has not been to, at once where that can be.
 func (s *stream) next() http2.Decision {
 	lease, err := s.tries.acquire(s.conn.ctx, true)
 	if errors.Is(err, endpoints.ErrMustWait) {
@@ -149,7 +140,7 @@ func (s *stream) next() http2.Decision {
 	return s.dial(lease)
 }
 
-// find waits for an endpoint.
+// find waits for an endpoint, for wait.
 func (s *stream) find(ctx context.Context) func() http2.Decision {
 	lease, err := s.tries.acquire(ctx, false)
 	if err != nil {
@@ -159,7 +150,7 @@ func (s *stream) find(ctx context.Context) func() http2.Decision {
 	return func() http2.Decision { return s.dial(lease) } //nolint:contextcheck // what follows has its own
 }
 
-// dial goes to the endpoint of a lease.
+// dial has the request sent to the endpoint of a lease: Sent follows, or Failed.
 func (s *stream) dial(lease *endpoints.Lease) http2.Decision {
 	s.lease, s.asked, s.since = lease, false, s.clock()
 	if lease.HTTP2 == nil {
@@ -178,7 +169,7 @@ func (s *stream) Sent() (e *upstream.Error) {
 	if s.bridged {
 		return nil
 	}
-	defer s.guardLease(&e)
+	defer s.guardError(&e)
 	s.asked = true
 	s.tries.connected(s.lease)
 	if d := s.tries.policy.PerTryTimeout; d > 0 {
@@ -260,7 +251,7 @@ func (s *stream) Failed(e *upstream.Error, again bool) (d http2.Decision) {
 	}
 	defer s.guard(&d)
 	lease := s.lease
-	e = ourDoing(s.end(), lease, e)
+	e = ourDoing(s.timeOver(), lease, e)
 	if s.ticket.Answered() {
 		return http2.Decision{Error: e}
 	}
@@ -271,7 +262,7 @@ func (s *stream) Failed(e *upstream.Error, again bool) (d http2.Decision) {
 	} else {
 		s.tries.undialled(lease, e)
 	}
-	switch s.tries.judge(lease.Key, e, again && s.end() == upstream.None) {
+	switch s.tries.judge(lease.Key, e, again && s.timeOver() == upstream.None) {
 	case giveUp:
 		return http2.Decision{Error: e}
 	case paced:

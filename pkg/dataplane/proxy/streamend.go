@@ -11,8 +11,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// end is why the request's time is over; None while it is not.
-func (s *stream) end() upstream.Reason {
+// timeOver is why the request's time is over; None while it is not.
+func (s *stream) timeOver() upstream.Reason {
 	if !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
 		return upstream.Deadline
 	}
@@ -25,7 +25,7 @@ func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 		// Who serves it, or waits, knows the time.
 		return nil, false
 	}
-	if s.end() != upstream.None {
+	if s.timeOver() != upstream.None {
 		return s.late(), false
 	}
 	over := !s.tryBy.IsZero() && !time.Now().Before(s.tryBy)
@@ -38,14 +38,14 @@ func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 	return e, over
 }
 
-// late is the error of a request whose time is over.
+// late is the error of a request whose time is over, by what it waited for.
 func (s *stream) late() *upstream.Error {
 	e := &upstream.Error{}
 	switch {
 	case s.lease == nil:
 	case s.asked:
 		e.NextHop = s.lease.Key.Address
-	case s.lease.Stays():
+	case s.lease.Patient():
 		return s.lease.HTTP2.Late(context.DeadlineExceeded)
 	default:
 		return &upstream.Error{Reason: upstream.Deadline, NextHop: s.lease.Key.Address, Err: upstream.ErrNoConnection}
@@ -81,7 +81,7 @@ func (s *stream) over(o http2.Outcome) {
 	if o.Err != nil && s.lease != nil {
 		o.Err = ourDoing(upstream.None, s.lease, o.Err)
 	}
-	if e := s.release(o); e != nil {
+	if e := s.endLease(o); e != nil {
 		o.Err = e
 	}
 	s.received, s.sent = o.Received, o.Sent
@@ -94,8 +94,8 @@ func (s *stream) over(o http2.Outcome) {
 	s.finish(s)
 }
 
-// release ends the lease of the last attempt. Its error is a defect of ours, after which the lease has ended too.
-func (s *stream) release(o http2.Outcome) (e *upstream.Error) {
+// endLease ends the lease of the last attempt. Its error is a defect of ours, after which the lease has ended too.
+func (s *stream) endLease(o http2.Outcome) (e *upstream.Error) {
 	lease := s.lease
 	if lease == nil {
 		return nil
@@ -106,7 +106,7 @@ func (s *stream) release(o http2.Outcome) (e *upstream.Error) {
 			lease.Abandon()
 		}
 	}()
-	defer s.guardLease(&e)
+	defer s.guardError(&e)
 	switch {
 	case o.Err == nil && s.asked:
 		lease.End(true)
@@ -135,7 +135,7 @@ func (s *stream) release(o http2.Outcome) (e *upstream.Error) {
 }
 
 // wait has f called by a goroutine, which may wait until the request has ended; what f gives is then called
-// with the lock held, and decides.
+// with the lock held, and decides. A request that ends meanwhile is put on the books by that goroutine.
 func (s *stream) wait(f func(ctx context.Context) func() http2.Decision) http2.Decision {
 	ctx, stop := s.untilDeadline()
 	s.away, s.stop = true, stop
@@ -169,6 +169,7 @@ func (s *stream) survive() {
 	}
 }
 
+// untilDeadline gives a context that ends with the connection, or with the request's time.
 func (s *stream) untilDeadline() (context.Context, context.CancelFunc) {
 	if s.deadline.IsZero() {
 		return context.WithCancel(s.conn.ctx)

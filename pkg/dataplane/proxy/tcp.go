@@ -39,6 +39,7 @@ func (t *TCP) Serve(ctx context.Context, l net.Listener) error {
 	})
 }
 
+// pause waits for d; false where ctx ended before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -61,7 +62,7 @@ type passage struct {
 
 // dialled notes a dial.
 func (p *passage) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
-	p.Attempts = append(p.Attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+	p.Attempts = append(p.Attempts, attemptEntry{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
 }
 
 // pass lets relay carry a connection to its end, and counts and logs it. The
@@ -154,6 +155,7 @@ func brokenBy(ctx context.Context, lease *endpoints.Lease, hop netip.AddrPort, w
 	return &e
 }
 
+// overdue is the error of what is still on an endpoint that left.
 func overdue(lease *endpoints.Lease) *upstream.Error {
 	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: lease.Key.Address, Err: errors.New("the endpoint left the service, and its drain time is over")}
 }

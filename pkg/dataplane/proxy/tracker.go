@@ -11,7 +11,10 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// Tracker knows what is in flight, and whether the proxy is draining.
+// Tracker knows what is in flight, and whether the proxy is draining. All methods may be called from any goroutine. Its
+// owner ends what is left in three steps, each of which leaves less:
+//
+//	Drain: clients are told to go ──WaitQuiet──▶ Expire: answered or broken off, with a reason ──▶ Abort: closed
 type Tracker struct {
 	// Spread is the most time over which Drain tells connections to go; 0 tells all at once. Set once.
 	Spread  time.Duration
@@ -88,11 +91,13 @@ func (t *Tracker) begin() int64 {
 	return n
 }
 
+// end takes one off that begin counted.
 func (t *Tracker) end() {
 	t.active.Add(-1)
 	t.stirred()
 }
 
+// stirred wakes WaitQuiet, which only a drain has.
 func (t *Tracker) stirred() {
 	if t.draining.Load() {
 		t.mu.Lock()

@@ -52,6 +52,11 @@ func Removed(endpoint netip.AddrPort) *Error {
 	return &Error{Reason: EndpointRemoved, NextHop: endpoint, Unsent: true, Unanswered: true}
 }
 
+// TooLarge is the error of a request whose body is longer than the limit in bytes.
+func TooLarge(limit int64) *Error {
+	return &Error{Reason: BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
+}
+
 // ReasonOf gives the reason in err; ProtocolError for an error that has none.
 func ReasonOf(err error) Reason {
 	if e, ok := errors.AsType[*Error](err); ok {

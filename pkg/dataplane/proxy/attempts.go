@@ -3,12 +3,10 @@ package proxy
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
-	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -25,7 +23,15 @@ const (
 )
 
 // attempts is the way of one request over endpoints, each of which gets it
-// once, unless it has provably not worked on it.
+// once, unless it has provably not worked on it. It decides for all carriers, and for stream:
+//
+//	acquire ──▶ dial ──▶ connected ──▶ answer ──▶ its status is the policy's ── instead ──▶ another endpoint
+//	   ▲          │ undialled  │ lost      └──────▶ the client's
+//	   │          ▼            ▼
+//	   └───── judge: atOnce, or paced within the budget; giveUp ──▶ the error is the client's
+//
+// A request that has been to all endpoints without being worked on goes round again (around). Where one of them was
+// full it is patient in that round: it waits at the next one that is.
 type attempts struct {
 	*exchange
 	policy *discovery.Retry
@@ -40,9 +46,10 @@ type attempts struct {
 	dials, sends, repeats int
 	// dialling: the last attempt did not come to sending.
 	dialling bool
-	// full: an endpoint had no stream free, or will have one in a moment. stays: the request has been to all of them, and waits at the next one that has none.
-	full, stays bool
-	// release gives back what the retry budget gave; nil for nothing.
+	// full: an endpoint had no stream free, or will have one in a moment. patient: the request has been to all of them,
+	// and waits at the next one that has none.
+	full, patient bool
+	// release gives back what the retry budget gave (giveBack); nil for nothing.
 	release func()
 	// first is memory for the first one: most requests have no other.
 	first endpoints.Lease
@@ -91,7 +98,7 @@ func (a *attempts) begin(x *exchange) {
 // acquire leases an endpoint that the request has not been to. now: it gives endpoints.ErrMustWait where it would wait.
 func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, error) {
 	for {
-		q := endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Stays: a.stays}
+		q := endpoints.Request{Hash: a.hash, Tried: a.tried, Sent: a.sent, Cancel: a.cancel, Now: now, Patient: a.patient}
 		if a.lease == nil {
 			q.Lease = &a.first
 		}
@@ -208,91 +215,4 @@ func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *
 	case atOnce:
 	}
 	return a.acquire(ctx, false)
-}
-
-// verdict is what follows from a failed attempt.
-type verdict uint8
-
-const (
-	// giveUp: the failure is the client's answer.
-	giveUp verdict = iota
-	// atOnce: another endpoint, at once.
-	atOnce
-	// paced: another one after a pause, if the budget allows.
-	paced
-)
-
-// judge decides what follows from a failure at key; again tells whether the request can be sent again at all.
-func (a *attempts) judge(key mesh.EndpointKey, e *upstream.Error, again bool) verdict {
-	if !again {
-		return giveUp
-	}
-	a.last = e
-	a.label = string(e.Reason)
-	switch {
-	case a.dialling:
-		return a.redial(e)
-	case e.Unsent || e.Reused && idempotent(a.method):
-		// Nothing has worked on it, or most likely nothing and it would do no harm: not a matter of policy.
-		if a.sends >= max(maxSends, 1+a.policy.Attempts) {
-			return giveUp
-		}
-		if !e.Shed() {
-			if e.Reused {
-				// The endpoint is as good as any; only the connection was old.
-				a.tried = slices.DeleteFunc(a.tried, func(k mesh.EndpointKey) bool { return k == key })
-			}
-			return atOnce
-		}
-	default:
-		if a.repeats >= a.policy.Attempts || !a.allowed(e) {
-			return giveUp
-		}
-		a.repeats++
-		a.sent, a.broke = append(a.sent, key), e
-	}
-	return paced
-}
-
-// around begins the next round of all endpoints, in which it waits if one of them was full.
-func (a *attempts) around() {
-	a.tried, a.stays = slices.Clone(a.sent), a.full
-	if a.stays {
-		// To wait is no retry.
-		a.label = ""
-	}
-}
-
-// redial decides after a dial that failed so.
-func (a *attempts) redial(e *upstream.Error) verdict {
-	switch r := e.Reason; {
-	case r == upstream.StreamLimit && a.stays || !a.elsewhere(r):
-		// The queue is full too.
-		return giveUp
-	case r == upstream.StreamLimit, errors.Is(e.Err, http2.ErrClosing):
-		a.full = true
-	case r == upstream.EndpointRemoved:
-		// Others may have room.
-		a.stays = false
-	default:
-	}
-	if a.dials < maxDials {
-		return atOnce
-	}
-	if !a.full || a.stays {
-		return giveUp
-	}
-	// There are more than it may go to: it waits at the next one.
-	a.dials = 0
-	a.around()
-	return atOnce
-}
-
-// elsewhere tells whether another endpoint may do better after a dial that
-// failed so. Over HTTP/2 it may have a connection with room where no further one may be had.
-func (a *attempts) elsewhere(r upstream.Reason) bool {
-	if r == upstream.BreakerConnections {
-		return a.cluster.Config().HTTP2
-	}
-	return r.Dial() || r == upstream.EndpointRemoved || r == upstream.ProtocolError || r == upstream.StreamLimit
 }

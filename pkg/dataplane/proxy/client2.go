@@ -26,11 +26,11 @@ func (s *stream) bridge() http2.Decision {
 	asked := *s.request
 	asked.Fields = slices.Clone(asked.Fields)
 	m := asked
-	v := &asked2{request: &asked}
+	v := &client2{request: &asked}
 	if s.upgrade != "" {
 		v.upgrade(&m)
 	}
-	b := &bridge{asker: v, http: s.HTTP, request: &m}
+	b := &bridge{bridgeClient: v, http: s.HTTP, request: &m}
 	v.stream = http2.NewAnswering(s.conn.ctx, func() {
 		s.of.waits.Go(func() { x.serveBridged() })
 	})
@@ -58,8 +58,8 @@ func (x *exchange) serveBridged() {
 	}
 }
 
-// asked2 is a client of HTTP/2.
-type asked2 struct {
+// client2 is a client of HTTP/2, and client2.stream the request that the relay has from it.
+type client2 struct {
 	request *message.Request
 	stream  *http2.Answering
 	// reading ends with stop.
@@ -71,36 +71,35 @@ type asked2 struct {
 	key string
 }
 
-func (v *asked2) read() ([]byte, error)     { return v.stream.ReadBody(v.reading) }
-func (v *asked2) finished() []message.Field { return v.stream.Trailers() }
-func (v *asked2) seen() bool                { return v.interims > 0 }
-func (v *asked2) stop()                     { v.halt() }
-func (v *asked2) end()                      { v.stream.Close() }
-func (v *asked2) abort(e *upstream.Error)   { v.stream.Abort(e) }
-func (v *asked2) said(e *entry)             { describeRequest(e, v.request) }
+func (v *client2) read() ([]byte, error)     { return v.stream.ReadBody(v.reading) }
+func (v *client2) finished() []message.Field { return v.stream.Trailers() }
+func (v *client2) seen() bool                { return v.interims > 0 }
+func (v *client2) stop()                     { v.halt() }
+func (v *client2) end()                      { v.stream.Close() }
+func (v *client2) abort(e *upstream.Error)   { v.stream.Abort(e) }
+func (v *client2) describeTo(e *entry)       { describeRequest(e, v.request) }
 
-func (v *asked2) interim(m *message.Response) {
+func (v *client2) interim(m *message.Response) {
 	v.interims++
 	v.stream.WriteHead(m, false)
 }
 
-func (v *asked2) begin(m *message.Response, _ bool) error {
-	bodiless := m.Length == 0 || v.request.Method == http.MethodHead || m.Status == http.StatusNoContent || m.Status == http.StatusNotModified
-	v.stream.WriteHead(m, bodiless)
+func (v *client2) begin(m *message.Response, _ bool) error {
+	v.stream.WriteHead(m, m.Length == 0 || !m.HasBody(v.request.Method))
 	return nil
 }
 
-func (v *asked2) write(p []byte) error {
+func (v *client2) write(p []byte) error {
 	_, err := v.stream.Write(p)
 	return err
 }
 
-func (v *asked2) finish(trailers []message.Field) error {
+func (v *client2) finish(trailers []message.Field) error {
 	v.stream.Finish(trailers)
 	return nil
 }
 
-func (v *asked2) refuse(r refusal, _ bool) int64 {
+func (v *client2) refuse(r refusal, _ bool) int64 {
 	m := message.Response{Status: r.status, Fields: r.fields}
 	text := r.text
 	if text != "" {
@@ -113,15 +112,15 @@ func (v *asked2) refuse(r refusal, _ bool) int64 {
 	return int64(len(text))
 }
 
-func (v *asked2) accept() (halfCloser, error) {
+func (v *client2) accept() (halfCloser, error) {
 	v.stream.WriteHead(&message.Response{Status: http.StatusOK}, false)
-	return &tunnel2{asked2: v, body: askedBody{asker: v}}, nil
+	return &tunnel2{client2: v, body: clientBody{client: v}}, nil
 }
 
 // tunnel2 is a CONNECT stream of HTTP/2 seen as a connection (RFC 9113 section 8.5).
 type tunnel2 struct {
-	*asked2
-	body askedBody
+	*client2
+	body clientBody
 }
 
 // Read implements io.Reader.
@@ -140,7 +139,7 @@ func (t *tunnel2) Close() error {
 }
 
 // upgrade makes an extended CONNECT (RFC 8441) a request of HTTP/1.1 that asks for the same.
-func (v *asked2) upgrade(m *message.Request) {
+func (v *client2) upgrade(m *message.Request) {
 	m.Method, m.Length = http.MethodGet, 0
 	if m.Protocol == "websocket" {
 		var key [16]byte
@@ -151,7 +150,7 @@ func (v *asked2) upgrade(m *message.Request) {
 }
 
 // upgraded passes on that the endpoint has changed protocols, and gives the client's side of the tunnel.
-func (v *asked2) upgraded(m *message.Response) (halfCloser, error) {
+func (v *client2) upgraded(m *message.Response) (halfCloser, error) {
 	if v.key != "" && m.Get("sec-websocket-accept") != acceptOf(v.key) {
 		return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("the endpoint's Sec-WebSocket-Accept does not fit")}
 	}
@@ -159,7 +158,7 @@ func (v *asked2) upgraded(m *message.Response) (halfCloser, error) {
 		return f.Name == "sec-websocket-accept"
 	})}
 	v.stream.WriteHead(&out, false)
-	return &tunnel2{asked2: v, body: askedBody{asker: v}}, nil
+	return &tunnel2{client2: v, body: clientBody{client: v}}, nil
 }
 
 // acceptOf is what a WebSocket server answers a key with (RFC 6455 section 4.2.2).

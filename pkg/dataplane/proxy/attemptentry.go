@@ -7,8 +7,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
-// attempt is what came of one endpoint.
-type attempt struct {
+// attemptEntry is what came of one endpoint, for the access log.
+type attemptEntry struct {
 	Endpoint string          `json:"endpoint"`
 	Status   int             `json:"status,omitempty"`
 	Reason   upstream.Reason `json:"reason"`
@@ -20,16 +20,16 @@ func (x *exchange) note(key mesh.EndpointKey, resp answer, failed *upstream.Erro
 	if x.AccessLog == nil {
 		return
 	}
-	a := attempt{Endpoint: key.Address.String(), Reason: upstream.None, Took: time.Since(began).Seconds()}
+	a := attemptEntry{Endpoint: key.Address.String(), Reason: upstream.None, Took: time.Since(began).Seconds()}
 	if failed != nil {
 		a.Reason = failed.Reason
 	} else {
 		a.Status = resp.status
 	}
-	x.attempts = append(x.attempts, a)
+	x.attemptLog = append(x.attemptLog, a)
 }
 
 // dialled notes a dial for a tunnel.
 func (x *exchange) dialled(key mesh.EndpointKey, reason upstream.Reason, took time.Duration) {
-	x.attempts = append(x.attempts, attempt{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
+	x.attemptLog = append(x.attemptLog, attemptEntry{Endpoint: key.Address.String(), Reason: reason, Took: took.Seconds()})
 }

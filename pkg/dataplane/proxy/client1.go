@@ -20,11 +20,11 @@ func bridgeOf(h *HTTP, x *relay.Exchange) *bridge {
 	if q.Trailers {
 		m.Fields = append(slices.Clone(m.Fields), message.Field{Name: "te", Value: "trailers"})
 	}
-	return &bridge{asker: &asked1{x: x}, http: h, request: &m, ctx: x.Context()}
+	return &bridge{bridgeClient: &client1{x: x}, http: h, request: &m, ctx: x.Context()}
 }
 
-// asked1 is a client of HTTP/1.1.
-type asked1 struct {
+// client1 is a client of HTTP/1.1.
+type client1 struct {
 	x *relay.Exchange
 
 	mu sync.Mutex // guards all below, and writing to the client until begun
@@ -34,13 +34,13 @@ type asked1 struct {
 	passed int
 }
 
-func (v *asked1) read() ([]byte, error) {
+func (v *client1) read() ([]byte, error) {
 	v.goOn()
 	return v.x.ReadBody()
 }
 
 // goOn tells a client that waits for it to send the body (RFC 9110 section 10.1.1), unless the endpoint has.
-func (v *asked1) goOn() {
+func (v *client1) goOn() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.told || v.begun || !v.x.Request().Expect || v.x.BodyComplete() {
@@ -50,7 +50,7 @@ func (v *asked1) goOn() {
 	_ = v.x.WriteHead(&message.Response{Status: http.StatusContinue})
 }
 
-func (v *asked1) interim(m *message.Response) {
+func (v *client1) interim(m *message.Response) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if m.Status == http.StatusContinue && v.told {
@@ -61,20 +61,20 @@ func (v *asked1) interim(m *message.Response) {
 	_ = v.x.WriteHead(m)
 }
 
-func (v *asked1) seen() bool {
+func (v *client1) seen() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.passed > 0
 }
 
 // start keeps who reads from writing to the client.
-func (v *asked1) start() {
+func (v *client1) start() {
 	v.mu.Lock()
 	v.begun = true
 	v.mu.Unlock()
 }
 
-func (v *asked1) begin(m *message.Response, last bool) error {
+func (v *client1) begin(m *message.Response, last bool) error {
 	v.start()
 	if last {
 		v.x.CloseAfter()
@@ -82,7 +82,7 @@ func (v *asked1) begin(m *message.Response, last bool) error {
 	return v.x.WriteHead(m)
 }
 
-func (v *asked1) refuse(r refusal, last bool) int64 {
+func (v *client1) refuse(r refusal, last bool) int64 {
 	v.start()
 	if last {
 		v.x.CloseAfter()
@@ -92,22 +92,22 @@ func (v *asked1) refuse(r refusal, last bool) int64 {
 	return v.x.Sent() - before
 }
 
-func (v *asked1) stop() {
+func (v *client1) stop() {
 	if !v.x.BodyComplete() {
 		v.x.StopBody()
 	}
 }
 
 // accept is for nobody: a tunnel is made before there is a bridge.
-func (v *asked1) accept() (halfCloser, error) {
+func (v *client1) accept() (halfCloser, error) {
 	return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("a tunnel over HTTP/2 requests")}
 }
 
-func (v *asked1) finished() []message.Field             { return v.x.Trailers() }
-func (v *asked1) write(p []byte) error                  { return v.x.Write(p) }
-func (v *asked1) finish(trailers []message.Field) error { return v.x.Finish(trailers) }
-func (v *asked1) said(e *entry)                         { describeExchange(e, v.x) }
-func (v *asked1) end()                                  {}
+func (v *client1) finished() []message.Field             { return v.x.Trailers() }
+func (v *client1) write(p []byte) error                  { return v.x.Write(p) }
+func (v *client1) finish(trailers []message.Field) error { return v.x.Finish(trailers) }
+func (v *client1) describeTo(e *entry)                   { describeExchange(e, v.x) }
+func (v *client1) end()                                  {}
 
 // abort does nothing: the relay breaks off what is not complete.
-func (v *asked1) abort(*upstream.Error) {}
+func (v *client1) abort(*upstream.Error) {}

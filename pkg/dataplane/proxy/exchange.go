@@ -15,14 +15,12 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// HTTP is the handler of an HTTP listener.
-type HTTP struct {
-	Config
-	// Bound is the cluster of every request, whatever its authority; "" goes by authority.
-	Bound string
-}
-
-// exchange is one request on its way.
+// exchange is one request on its way: what is decided of it, whatever it came in.
+//
+//	begin ──▶ locate ──▶ proceed ── connect, or relay ──▶ answer, or switchProtocols ──▶ end
+//	  └─────────┴───────────┴──── an error of ours: fail ─────────────────────────────────▲
+//
+// run goes this way in the request's goroutine, over a carrier. A stream goes it by events, and calls the same pieces.
 type exchange struct {
 	*HTTP
 	via carrier
@@ -51,8 +49,8 @@ type exchange struct {
 	// over ends a tunnel, which outlives the request's context, as that ends with the client's writing side.
 	over  context.Context //nolint:containedctx // the exchange is what it belongs to
 	tries attempts
-	// attempts are for the access log.
-	attempts []attempt
+	// attemptLog is for the access log.
+	attemptLog []attemptEntry
 	// memo is what the connection's requests have in common; nil where they come at once.
 	memo *memo
 }
@@ -91,7 +89,7 @@ func (x *exchange) run() {
 // begin counts the request. An error refuses it; its end follows in any case.
 func (x *exchange) begin() error {
 	active := x.Tracker.begin()
-	x.conn.begin()
+	x.conn.requested()
 	return x.admit(active)
 }
 
@@ -109,13 +107,9 @@ func (x *exchange) admit(active int64) error {
 			Err: fmt.Errorf("the requests in flight in this proxy are at their limit of %d", h.MaxActive),
 		}
 	case h.MaxRequestBytes > 0 && x.length > h.MaxRequestBytes:
-		return tooLarge(h.MaxRequestBytes)
+		return upstream.TooLarge(h.MaxRequestBytes)
 	}
 	return nil
-}
-
-func tooLarge(limit int64) *upstream.Error {
-	return &upstream.Error{Reason: upstream.BodyTooLarge, Unanswered: true, Err: fmt.Errorf("the request's body is longer than %d bytes", limit)}
 }
 
 // locate finds the cluster that the request goes to.
