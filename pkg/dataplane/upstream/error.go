@@ -68,6 +68,14 @@ func ReasonOf(err error) Reason {
 	return ProtocolError
 }
 
+// AsError gives the *Error in err, or makes one of it, with ReasonOf's reason.
+func AsError(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Reason: ReasonOf(err), Err: err}
+}
+
 // dialError classifies a failed dial. ctx is the caller's: its end is not the
 // endpoint's fault.
 func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {

@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,7 +28,7 @@ type Gate interface {
 	Closed()
 }
 
-// Upstream is what the relays need of an endpoint. *Pool is one.
+// Upstream is what package endpoints needs of an endpoint. *Pool is one; tests make others.
 type Upstream interface {
 	// Dial makes a connection. Its error is an *Error with Unsent.
 	Dial(ctx context.Context) (*Raw, error)
@@ -65,40 +67,27 @@ func (p *Pool) Open() int {
 	return len(p.open)
 }
 
-// enter asks the gate, dials, and gives what leaves the gate again, once.
-func (p *Pool) enter(ctx context.Context) (*net.TCPConn, func(), error) {
-	if p.cfg.Gate == nil {
-		c, err := p.dial(ctx)
-		return c, func() {}, err
+// Retire makes no more connections and closes those that are still there
+// after drain; below 0 is never. It does not wait.
+func (p *Pool) Retire(drain time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retired = true
+	if p.kill == nil && drain >= 0 && len(p.open) > 0 {
+		p.kill = time.AfterFunc(drain, p.Close)
 	}
-	if err := p.cfg.Gate.Open(); err != nil {
-		return nil, nil, &Error{Reason: BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: err}
-	}
-	c, err := p.dial(ctx)
-	if err != nil {
-		p.cfg.Gate.Closed()
-	}
-	return c, sync.OnceFunc(p.cfg.Gate.Closed), err
 }
 
-func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
-	bounded, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
-	defer cancel()
-	c, err := p.dialer.DialContext(bounded, "tcp", p.cfg.Address.String())
-	if err != nil {
-		return nil, dialError(ctx, p.cfg.Address, err)
+// Close retires the pool and closes everything now.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.retired = true
+	all := slices.Collect(maps.Keys(p.open))
+	if p.kill != nil {
+		p.kill.Stop()
 	}
-	tcp := c.(*net.TCPConn)
-	KeepAlive(tcp)
-	return tcp, nil
-}
-
-// Probe dials and closes: it tells whether the endpoint accepts connections.
-// The error is an *Error.
-func (p *Pool) Probe(ctx context.Context) error {
-	c, err := p.dial(ctx)
-	if err != nil {
-		return err
+	p.mu.Unlock()
+	for _, r := range all {
+		_ = r.Close()
 	}
-	return c.Close()
 }

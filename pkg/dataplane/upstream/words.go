@@ -1,18 +1,9 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
-
-// AsError gives the *Error in err, or makes one of it, with ReasonOf's reason.
-func AsError(err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
-	}
-	return &Error{Reason: ReasonOf(err), Err: err}
-}
 
 // ProxyStatus is the value of Proxy-Status (RFC 9209).
 func (e *Error) ProxyStatus() string {

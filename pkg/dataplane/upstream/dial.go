@@ -1,0 +1,88 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// Raw is a TCP connection to an endpoint. Close must be called; it
+// also takes the connection off the pool's books.
+type Raw struct {
+	*net.TCPConn
+	pool  *Pool
+	leave func()
+}
+
+// Close closes the connection.
+func (r *Raw) Close() error {
+	r.pool.mu.Lock()
+	delete(r.pool.open, r)
+	r.pool.mu.Unlock()
+	defer r.leave()
+	return r.TCPConn.Close()
+}
+
+// Dial makes a connection. Its error is an *Error with Unsent.
+func (p *Pool) Dial(ctx context.Context) (*Raw, error) {
+	p.mu.Lock()
+	retired := p.retired
+	p.mu.Unlock()
+	if retired {
+		return nil, Removed(p.cfg.Address)
+	}
+	tcp, leave, err := p.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Raw{TCPConn: tcp, pool: p, leave: leave}
+	p.mu.Lock()
+	retired = p.retired
+	if !retired {
+		p.open[r] = struct{}{}
+	}
+	p.mu.Unlock()
+	if retired {
+		_ = r.Close()
+		return nil, Removed(p.cfg.Address)
+	}
+	return r, nil
+}
+
+// enter asks the gate, dials, and gives what leaves the gate again, once.
+func (p *Pool) enter(ctx context.Context) (*net.TCPConn, func(), error) {
+	if p.cfg.Gate == nil {
+		c, err := p.dial(ctx)
+		return c, func() {}, err
+	}
+	if err := p.cfg.Gate.Open(); err != nil {
+		return nil, nil, &Error{Reason: BreakerConnections, NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: err}
+	}
+	c, err := p.dial(ctx)
+	if err != nil {
+		p.cfg.Gate.Closed()
+	}
+	return c, sync.OnceFunc(p.cfg.Gate.Closed), err
+}
+
+func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
+	defer cancel()
+	c, err := p.dialer.DialContext(bounded, "tcp", p.cfg.Address.String())
+	if err != nil {
+		return nil, dialError(ctx, p.cfg.Address, err)
+	}
+	tcp := c.(*net.TCPConn)
+	KeepAlive(tcp)
+	return tcp, nil
+}
+
+// Probe dials and closes: it tells whether the endpoint accepts connections.
+// The error is an *Error.
+func (p *Pool) Probe(ctx context.Context) error {
+	c, err := p.dial(ctx)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
