@@ -28,3 +28,9 @@ func (r *Response) Get(name string) string { return Fields(r.Fields).Get(name) }
 func (r *Response) HasBody(method string) bool {
 	return r.Status >= 200 && r.Status != http.StatusNoContent && r.Status != http.StatusNotModified && method != http.MethodHead
 }
+
+// IsGRPC tells whether a content type is one of gRPC ("PROTOCOL-HTTP2" of gRPC, Content-Type).
+func IsGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}

@@ -73,7 +73,7 @@ type head struct {
 func headOf(m *message.Request) head {
 	h := head{
 		method: m.Method, authority: m.Authority, upgrade: m.Protocol, tunnel: m.Method == http.MethodConnect && m.Protocol == "",
-		fields: len(m.Fields), length: m.Length, grpc: isGRPC(m.Get("content-type")),
+		fields: len(m.Fields), length: m.Length, grpc: message.IsGRPC(m.Get("content-type")),
 	}
 	if h.grpc {
 		h.timeout, _ = grpcTimeout(m.Get("grpc-timeout"))

@@ -2,14 +2,8 @@ package proxy
 
 import (
 	"net/http"
-	"strings"
 	"time"
 )
-
-func isGRPC(contentType string) bool {
-	rest, ok := strings.CutPrefix(contentType, "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
-}
 
 // idempotent: RFC 9110 section 9.2.2.
 func idempotent(method string) bool {

@@ -46,20 +46,21 @@ type Decoder struct {
 	seen []known
 	lost int
 
-	// of the block that is being read:
-	kind     kind
-	fields   []message.Field
-	request  message.Request
-	status   int
-	length   int64
-	host     string
-	has      uint8
-	count    int
-	size     int
-	grpc     bool
-	regular  bool
-	tooLarge bool
-	bad      error
+	// Of the block that is being read: what it is, and what it has said so far.
+	kind    kind
+	fields  []message.Field
+	request message.Request
+	status  int
+	length  int64
+	host    string
+	grpc    bool
+	// has are the pseudo-header fields that came, a bit for each class; regular: another field came after them.
+	has     uint8
+	regular bool
+	// count and size are what Limits bound; tooLarge: they were over. bad is the first rule that was broken.
+	count, size int
+	tooLarge    bool
+	bad         error
 }
 
 type kind uint8
@@ -219,7 +220,7 @@ func (d *Decoder) lose() {
 	}
 }
 
-// take puts a field where it belongs.
+// take puts a valid field where it belongs; an error is a rule that it breaks by where it stands, or with others.
 func (d *Decoder) take(c class, f hpack.HeaderField) error {
 	if f.Name[0] == ':' {
 		return d.pseudo(c, f.Value)
@@ -254,7 +255,7 @@ func (d *Decoder) take(c class, f hpack.HeaderField) error {
 		}
 		d.length = n
 	case contentType:
-		d.grpc = isGRPC(f.Value)
+		d.grpc = message.IsGRPC(f.Value)
 	case credential:
 		out.Sensitive = true
 	default:

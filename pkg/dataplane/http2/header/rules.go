@@ -207,8 +207,3 @@ func number(v string) (int64, bool) {
 	}
 	return n, true
 }
-
-func isGRPC(contentType string) bool {
-	rest, ok := strings.CutPrefix(contentType, "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
-}
