@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // Dataplane is our data plane as a process.
@@ -54,7 +54,7 @@ func StartDataplane(t testing.TB, xdsAddress string, clusters map[string]string,
 			t.Errorf("the data plane wrote:\n%s", Tail(text, 200))
 		}
 	})
-	meshtest.Until(t, StartTime, "the data plane ready", func() bool {
+	testwait.Within(t, StartTime, "the data plane ready", func() bool {
 		resp, err := http.Get("http://" + d.Admin + "/ready")
 		if err != nil {
 			return false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 )
 
@@ -44,7 +45,7 @@ func StartEnvoyWorkers(t testing.TB, o bootstrap.Options, workers int) *Envoy {
 	adminFile := filepath.Join(filepath.Dir(file), "admin")
 	e.Process = Start(t, exec.Command(binary, "--config-path", file, "--admin-address-path", adminFile,
 		"--concurrency", strconv.Itoa(workers), "--disable-hot-restart", "--log-level", "info"))
-	meshtest.Until(t, StartTime, "Envoy's admin up", func() bool {
+	testwait.Within(t, StartTime, "Envoy's admin up", func() bool {
 		content, err := os.ReadFile(adminFile)
 		e.Admin = string(content)
 		return err == nil && strings.Contains(e.Admin, ":")

@@ -267,19 +267,3 @@ func do(t testing.TB, method, address, path string) (int, string) {
 	}
 	return response.StatusCode, string(body)
 }
-
-// Until waits for a condition to hold, and fails the test after d.
-func Until(t testing.TB, d time.Duration, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %v: not %s", d, what)
-		}
-	}
-}

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -167,16 +168,16 @@ func TestFullDiskHeals(t *testing.T) {
 	l := New(Config{Path: path, Logger: logged.logger()})
 	stop := running(t, l)
 	l.note(0, "")
-	until(t, func() bool { return testutil.ToFloat64(l.failed) == 1 })
+	testwait.Until(t, "a failure is counted", func() bool { return testutil.ToFloat64(l.failed) == 1 })
 	for i := 1; i < 5; i++ {
 		l.note(i, "")
 	}
-	until(t, func() bool { return testutil.ToFloat64(l.failed) == 5 })
+	testwait.Until(t, "each failure is counted", func() bool { return testutil.ToFloat64(l.failed) == 5 })
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	lost := 5
-	until(t, func() bool { // it is tried again every second
+	testwait.Until(t, "it is written again", func() bool { // it is tried again every second
 		l.note(lost, "")
 		lost++
 		return testutil.ToFloat64(l.written) > 0
@@ -201,15 +202,15 @@ func TestPathComesAndGoes(t *testing.T) {
 	l := New(Config{Path: path})
 	stop := running(t, l)
 	l.note(0, "")
-	until(t, func() bool { return testutil.ToFloat64(l.failed) == 1 })
+	testwait.Until(t, "a failure is counted", func() bool { return testutil.ToFloat64(l.failed) == 1 })
 	if err := os.Mkdir(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { l.note(1, ""); return exists(path) })
+	testwait.Until(t, "the file is made anew", func() bool { l.note(1, ""); return exists(path) })
 	if err := os.Rename(path, path+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { l.note(2, ""); return exists(path) })
+	testwait.Until(t, "the file is made anew once more", func() bool { l.note(2, ""); return exists(path) })
 	stop()
 	read(t, path+".moved", path)
 }
@@ -217,19 +218,4 @@ func TestPathComesAndGoes(t *testing.T) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-func until(t *testing.T, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("did not happen")
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/grpc"
@@ -28,7 +29,7 @@ func BenchmarkRound(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { conn.Close() })
-	meshtest.Until(b, patience, "synced", func() bool { return control.Audit(b).Server.Synced })
+	testwait.Within(b, patience, "synced", func() bool { return control.Audit(b).Server.Synced })
 	for i := range nodes {
 		s := xdstest.Open(b, conn, xdstest.Delta, &corev3.Node{Id: fmt.Sprint("n", i)})
 		s.Subscribe(mesh.TypeEndpoint, echo)

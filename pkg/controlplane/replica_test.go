@@ -15,6 +15,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
@@ -102,7 +103,7 @@ func twins(t *testing.T, source func() mesh.Source) [2]*meshtest.Control {
 // agree waits until the digests of both are the same, and then compares all bytes.
 func agree(t *testing.T, c [2]*meshtest.Control, what string) {
 	t.Helper()
-	meshtest.Until(t, patience, "equal: "+what, func() bool {
+	testwait.Within(t, patience, "equal: "+what, func() bool {
 		a, b := c[0].Audit(t).Server.Digests, c[1].Audit(t).Server.Digests
 		for i := range min(len(a), len(b)) {
 			if a[i].Version != b[i].Version || a[i].Resources != b[i].Resources || a[i].Type != b[i].Type {
@@ -129,7 +130,7 @@ func TestReplicasOverFiles(t *testing.T) {
 	agree(t, c, "at first")
 	manifests.Service("echo", "10.0.0.2:8080", "10.0.0.4:8080")
 	manifests.Remove("other")
-	meshtest.Until(t, patience, "changed", func() bool { return len(shown(t, c[0], "/resources?type=eds")) == 1 })
+	testwait.Within(t, patience, "changed", func() bool { return len(shown(t, c[0], "/resources?type=eds")) == 1 })
 	agree(t, c, "after changes")
 }
 
@@ -146,7 +147,7 @@ func TestReplicasOverKubernetes(t *testing.T) {
 	agree(t, c, "at first")
 	api.Put(kubetest.Slice("echo-2", "echo", "10.0.0.2:8080"))
 	api.Remove(kubetest.Service("other", 8080))
-	meshtest.Until(t, patience, "changed", func() bool { return len(shown(t, c[0], "/resources?type=eds")) == 1 })
+	testwait.Within(t, patience, "changed", func() bool { return len(shown(t, c[0], "/resources?type=eds")) == 1 })
 	agree(t, c, "after changes")
 }
 
@@ -247,7 +248,7 @@ func TestReplicaThatDoesNotFollow(t *testing.T) {
 	agree(t, c, "at first")
 	live.Service("echo", "10.0.0.2:8080")
 	behind := c[1].Audit(t).Server.Instance + " is behind"
-	meshtest.Until(t, patience, "called stale", func() bool {
+	testwait.Within(t, patience, "called stale", func() bool {
 		var out bytes.Buffer
 		code := audit.Run(t.Context(), audit.Options{Servers: []string{c[0].Admin, c[1].Admin}, AllowEmpty: true}, &out, &out)
 		return code == audit.ExitNotFresh && strings.Contains(out.String(), "stale: eds "+echo) && strings.Contains(out.String(), behind)

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -51,7 +52,7 @@ func connect(t *testing.T, address string) *grpc.ClientConn {
 // synced waits until the control plane serves.
 func synced(t *testing.T, c *meshtest.Control) {
 	t.Helper()
-	meshtest.Until(t, patience, "synced", func() bool { return c.Audit(t).Server.Synced })
+	testwait.Within(t, patience, "synced", func() bool { return c.Audit(t).Server.Synced })
 }
 
 func save(t *testing.T, dir, name, text string) {
@@ -122,7 +123,7 @@ func TestStaticResources(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	meshtest.Until(t, patience, "the generated cluster", func() bool {
+	testwait.Within(t, patience, "the generated cluster", func() bool {
 		return !strings.Contains(meshtest.Get(t, control.Admin, "/resources?type=cds&name="+echo), "from a file")
 	})
 	if left := control.Audit(t).Server.Problems; len(left) > 0 {
@@ -188,7 +189,7 @@ func TestHealth(t *testing.T) {
 		if got := healthOf(t, asleep, service); got != healthv1.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("before the sync %q is %v", service, got)
 		}
-		meshtest.Until(t, patience, "serving", func() bool { return healthOf(t, awake, service) == healthv1.HealthCheckResponse_SERVING })
+		testwait.Within(t, patience, "serving", func() bool { return healthOf(t, awake, service) == healthv1.HealthCheckResponse_SERVING })
 	}
 	if _, err := healthv1.NewHealthClient(awake).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "no.such.Service"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown service: %v", err)
@@ -345,7 +346,7 @@ func TestRequestSize(t *testing.T) {
 		t.Errorf("got %v %q", code, message)
 	}
 	// gRPC tells the client while the handler is still on its way out.
-	meshtest.Until(t, patience, "the refusal counted", func() bool {
+	testwait.Within(t, patience, "the refusal counted", func() bool {
 		return strings.Contains(meshtest.Get(t, control.Admin, "/metrics"), `freshmesh_streams_refused_total{reason="message_bytes"} 1`)
 	})
 	var m discoveryv3.DiscoveryResponse

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
 
@@ -134,7 +135,7 @@ func TestRedirect(t *testing.T) {
 	_ = resp.Body.Close()
 	// A service whose endpoints are all dead: told in the words of HTTP, or reset.
 	control.set(echo, "127.0.0.1:1")
-	eventually(t, "told", func() bool {
+	testwait.Until(t, "told", func() bool {
 		status, h, _ := r.do(http.MethodGet, "http://10.96.0.1/", "x")
 		return status == 503 && strings.Contains(h.Get("Proxy-Status"), "reason=all_ejected")
 	})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -68,7 +69,7 @@ func accessLog(t *testing.T) (func(*dataplane.Config), func(n int) logLine) {
 	return func(c *dataplane.Config) { c.AccessLog = file }, func(n int) logLine {
 		t.Helper()
 		var lines []string
-		eventually(t, fmt.Sprintf("line %d", n), func() bool {
+		testwait.Until(t, fmt.Sprintf("line %d", n), func() bool {
 			b, _ := os.ReadFile(file)
 			lines = strings.SplitAfter(string(b), "\n")
 			return len(lines) > n
@@ -261,7 +262,7 @@ func TestCapturedDrain(t *testing.T) {
 	<-begun
 	began := time.Now()
 	r.stop()
-	eventually(t, "draining", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 503 })
+	testwait.Until(t, "draining", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 503 })
 	// An idle connection ends a second after it was told; the other one has been told by then.
 	if b, err := io.ReadAll(idle); err != nil || len(b) > 0 {
 		t.Errorf("idle: %q, %v", b, err)
@@ -394,7 +395,7 @@ func TestBackPressure(t *testing.T) {
 				done <- nil
 			}()
 			before, same := int64(0), 0
-			eventually(t, "it comes to rest", func() bool {
+			testwait.Until(t, "it comes to rest", func() bool {
 				now := wrote.Load()
 				if same++; now != before || now == 0 {
 					before, same = now, 0

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
 
@@ -98,17 +99,6 @@ func backend(t *testing.T, name string) (string, *httptest.Server) {
 	return s.Listener.Addr().String(), s
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
@@ -126,7 +116,7 @@ func TestServesWhatTheControlPlaneSays(t *testing.T) {
 	b, sb := backend(t, "b")
 	control.set(echo, a)
 	r := start(t, addr)
-	eventually(t, "live", func() bool {
+	testwait.Until(t, "live", func() bool {
 		_, _, _ = r.get("nobody:1")
 		status, _ := r.admin(http.MethodGet, "/ready")
 		return status == 200
@@ -138,7 +128,7 @@ func TestServesWhatTheControlPlaneSays(t *testing.T) {
 		t.Errorf("unknown: %d %v", status, h)
 	}
 	control.set(echo, b)
-	eventually(t, "traffic moves", func() bool { _, _, body := r.get(echo); return body == "b" })
+	testwait.Until(t, "traffic moves", func() bool { _, _, body := r.get(echo); return body == "b" })
 	sb.Close()
 	if status, h, _ := r.get(echo); status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=all_ejected") {
 		t.Errorf("all dead: %d %v", status, h)
@@ -259,7 +249,7 @@ func TestStateDirServesAnOutage(t *testing.T) {
 	r.get(echo)
 	r.end()
 	r = start(t, "127.0.0.1:1", keep)
-	eventually(t, "ready", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 200 })
+	testwait.Until(t, "ready", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 200 })
 	if status, _, body := r.get(echo); status != 200 || body != "a" {
 		t.Errorf("%d %q", status, body)
 	}
@@ -336,7 +326,7 @@ func TestStopFinishesWork(t *testing.T) {
 	}()
 	<-entered
 	r.stop()
-	eventually(t, "readiness fails", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 503 })
+	testwait.Until(t, "readiness fails", func() bool { status, _ := r.admin(http.MethodGet, "/ready"); return status == 503 })
 	if status, _, body := r.get(echo); status != 200 || body != "done" {
 		t.Errorf("while draining: %d %q", status, body)
 	}
@@ -362,7 +352,7 @@ func TestDrainTimeEnds(t *testing.T) {
 		_, h, _ := r.get(echo)
 		told <- h.Get("Proxy-Status")
 	}()
-	eventually(t, "in flight", func() bool { _, b := r.admin(http.MethodGet, "/clusters"); return strings.Contains(b, "rq_active::1") })
+	testwait.Until(t, "in flight", func() bool { _, b := r.admin(http.MethodGet, "/clusters"); return strings.Contains(b, "rq_active::1") })
 	began := time.Now()
 	r.end()
 	if took := time.Since(began); took > 4*time.Second {
@@ -377,7 +367,7 @@ func TestDrainWithoutGraceClosesListeners(t *testing.T) {
 	_, addr := newControl(t)
 	r := start(t, addr)
 	r.admin(http.MethodPost, "/drain_listeners")
-	eventually(t, "outbound is closed", func() bool {
+	testwait.Until(t, "outbound is closed", func() bool {
 		c, err := net.Dial("tcp", r.addr["outbound"])
 		if err == nil {
 			_ = c.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
 
@@ -31,7 +32,7 @@ func TestGracefulDrainClosesListenersInTheEnd(t *testing.T) {
 	if _, body := r.admin(http.MethodGet, "/stats"); !strings.Contains(body, "freshmesh_drain_state: 1\n") {
 		t.Error("freshmesh_drain_state is not 1")
 	}
-	eventually(t, "outbound is closed", func() bool {
+	testwait.Until(t, "outbound is closed", func() bool {
 		c, err := net.Dial("tcp", r.addr["outbound"])
 		if err == nil {
 			_ = c.Close()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxyproto"
 )
@@ -30,7 +31,7 @@ func limited(t *testing.T, change func(*dataplane.Config)) *running {
 // client has seen the end of them.
 func (r *running) counts(line string) {
 	r.t.Helper()
-	eventually(r.t, "stats with "+line, func() bool {
+	testwait.Until(r.t, "stats with "+line, func() bool {
 		_, stats := r.admin(http.MethodGet, "/stats")
 		return strings.Contains(stats, line)
 	})
@@ -73,7 +74,7 @@ func TestConnectionLimit(t *testing.T) {
 		t.Errorf("the one that was there: %q", got)
 	}
 	_ = first.Close()
-	eventually(t, "room again", func() bool { return strings.HasPrefix(another(), "HTTP/1.1 200") })
+	testwait.Until(t, "room again", func() bool { return strings.HasPrefix(another(), "HTTP/1.1 200") })
 }
 
 func TestHeaderLimits(t *testing.T) {
@@ -128,7 +129,7 @@ func TestSlowReader(t *testing.T) {
 
 func TestOverload(t *testing.T) {
 	r := limited(t, func(c *dataplane.Config) { c.Limits.Memory = 1 << 20 })
-	eventually(t, "shed", func() bool {
+	testwait.Until(t, "shed", func() bool {
 		status, h, _ := r.get(echo)
 		return status == 503 && strings.Contains(h.Get("Proxy-Status"), "reason=overload")
 	})

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
 
@@ -87,7 +88,7 @@ func startPostgres(t *testing.T, programs string) string {
 		_ = server.Wait()
 	})
 	// It takes connections before it is ready for them, and refuses them by a message.
-	eventually(t, "postgres is ready", func() bool {
+	testwait.Until(t, "postgres is ready", func() bool {
 		return exec.CommandContext(t.Context(), filepath.Join(programs, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", port).Run() == nil
 	})
 	return address

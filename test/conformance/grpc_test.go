@@ -15,6 +15,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // cases are those of grpc-go's interop client, without the seven that need a
@@ -56,7 +57,7 @@ func TestGRPC(t *testing.T) {
 		address := testaddr.Free(t, "127.0.0.1")
 		_, port, _ := net.SplitHostPort(address) // ours
 		interoptest.Start(t, exec.Command(filepath.Join(bin, "server"), "--port", port))
-		meshtest.Until(t, runTime, "the server up", func() bool {
+		testwait.Within(t, runTime, "the server up", func() bool {
 			c, err := net.Dial("tcp", address)
 			if err != nil {
 				return false

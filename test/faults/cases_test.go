@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/apiproxy"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/test/faults/mitm"
 )
@@ -263,7 +263,7 @@ func corrupt(t testing.TB, dir string) {
 	t.Helper()
 	path := filepath.Join(dir, "discovery.state")
 	var text []byte
-	meshtest.Until(t, startTime, "a state file", func() (ok bool) {
+	testwait.Within(t, startTime, "a state file", func() (ok bool) {
 		var err error
 		text, err = os.ReadFile(path)
 		return err == nil && len(text) > 100

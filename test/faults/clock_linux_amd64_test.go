@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // A time namespace moves only the clocks that do not jump in life, and to set
@@ -135,7 +135,7 @@ func clockEntry(t testing.TB, image []byte) int64 {
 func stoppedOutside(t testing.TB, pid int, from, to int64) bool {
 	t.Helper()
 	outside := true
-	meshtest.Until(t, startTime, "stopped", func() bool {
+	testwait.Within(t, startTime, "stopped", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 		if err != nil || len(threads) == 0 {
 			t.Fatalf("no threads: %v", err)
@@ -168,7 +168,7 @@ func stoppedOutside(t testing.TB, pid int, from, to int64) bool {
 // wantClock waits until a program says in its answers that it is as late as we want.
 func wantClock(t testing.TB, admin, path string, ahead time.Duration) {
 	t.Helper()
-	meshtest.Until(t, startTime, fmt.Sprintf("the clock of the process %v ahead", ahead), func() bool {
+	testwait.Within(t, startTime, fmt.Sprintf("the clock of the process %v ahead", ahead), func() bool {
 		response, err := http.Get("http://" + admin + path) //nolint:noctx,gosec // an address of ours
 		if err != nil {
 			return false

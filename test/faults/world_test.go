@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -75,7 +75,7 @@ func (w *world) startServer() {
 		"--ack-timeout", w.ack.String(), "--source-check-interval", w.sourceCheck.String(), "--log-level", "debug",
 	}, w.source.args()...)
 	w.server = interoptest.Start(w.t, exec.Command(filepath.Join(programs, "xds-server"), args...))
-	meshtest.Until(w.t, startTime, "the control plane ready", func() bool {
+	testwait.Within(w.t, startTime, "the control plane ready", func() bool {
 		status, err := ask(w.t.Context(), w.admin, "/readyz", nil)
 		return err == nil && status == http.StatusOK
 	})
@@ -113,7 +113,7 @@ func (w *world) warm(c *client) {
 	for _, e := range endpoints {
 		missing[e.name] = true
 	}
-	meshtest.Until(w.t, startTime, fmt.Sprintf("every endpoint used by %s", c.kind), func() bool {
+	testwait.Within(w.t, startTime, fmt.Sprintf("every endpoint used by %s", c.kind), func() bool {
 		answer, _ := caller.call(echo)
 		delete(missing, answer)
 		return len(missing) == 0
@@ -130,7 +130,7 @@ func (w *world) wantFresh(d time.Duration, cannot map[kind]string) {
 			w.t.Logf("the audit says: %s", text)
 		}
 	}()
-	meshtest.Until(w.t, d, "every client fresh in the audit", func() bool {
+	testwait.Within(w.t, d, "every client fresh in the audit", func() bool {
 		last = ack.Audit{}
 		if _, err := ask(w.t.Context(), w.admin, "/audit", &last); err != nil {
 			return false

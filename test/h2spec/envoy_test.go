@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // startEnvoy is Envoy with its defaults, before an endpoint. The codec is HTTP2,
@@ -20,7 +20,7 @@ func startEnvoy(t *testing.T, codec string, endpoint netip.AddrPort) netip.AddrP
 	config := fmt.Sprintf(envoyConfig, at.Port(), codec, endpoint.Port())
 	interoptest.Start(t, exec.Command(interoptest.EnvoyBinary(t), "--config-path", interoptest.WriteFile(t, "envoy.yaml", []byte(config)),
 		"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"))
-	meshtest.Until(t, interoptest.StartTime, "Envoy up", func() bool {
+	testwait.Within(t, interoptest.StartTime, "Envoy up", func() bool {
 		c, err := net.Dial("tcp", at.String())
 		return err == nil && c.Close() == nil
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // manifest writes a file of Kubernetes YAML.
@@ -70,7 +71,7 @@ func TestNoClientUsesADrainingEndpoint(t *testing.T) {
 	before := w.control.Audit(t).Server.Generation
 	w.manifest(t, "echo", service("echo", one, "ready: true")+"---\n"+slice("echo", "b", two, "ready: false, serving: true, terminating: true"))
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "the change acknowledged", func() bool {
+		testwait.Within(t, soon, "the change acknowledged", func() bool {
 			return w.control.Audit(t).Server.Generation > before && w.node(t, c).State == "fresh"
 		})
 		for range 50 {

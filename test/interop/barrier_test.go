@@ -21,6 +21,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 )
@@ -101,7 +102,7 @@ func newBarrier(t *testing.T, client string, settle time.Duration) *barrier {
 	}
 	b.list("")
 	call := b.caller(client)
-	meshtest.Until(t, startTime, "answered", func() bool { _, err := call(0); return err == nil })
+	testwait.Within(t, startTime, "answered", func() bool { _, err := call(0); return err == nil })
 	b.growUp(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -182,7 +183,7 @@ func (b *barrier) list(terminating string) {
 func (b *barrier) drain(i int) {
 	b.t.Helper()
 	e, began := b.ends[i], time.Now()
-	meshtest.Until(b.t, startTime, "a call answered by "+e.name, func() bool {
+	testwait.Within(b.t, startTime, "a call answered by "+e.name, func() bool {
 		return slices.ContainsFunc(b.made(), func(c barrierCall) bool { return c.by == e.name && c.began.After(began) })
 	})
 	b.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // wire passes TCP connections on, and can go dead: bytes on the connections of
@@ -130,7 +130,7 @@ func TestEnvoyLeavesADeadConnection(t *testing.T) {
 	}
 	w.service("echo", two)
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, 20*time.Second, "answered by two", func() bool {
+		testwait.Within(t, 20*time.Second, "answered by two", func() bool {
 			answer, err := c.call("echo")
 			return err == nil && answer == "two"
 		})

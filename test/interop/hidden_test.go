@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -47,7 +48,7 @@ func TestEnvoyAdminFindsWhatAnAckHides(t *testing.T) {
 
 	lies.Store(true)
 	w.service("echo", two)
-	meshtest.Until(t, 5*time.Second, "told a lie", func() bool { return told.Load() > 0 })
+	testwait.Within(t, 5*time.Second, "told a lie", func() bool { return told.Load() > 0 })
 	w.wantFresh(t, c, 5*time.Second)
 	if code, text := ask(); code != audit.ExitFresh {
 		t.Fatalf("by acknowledgements alone, exit code %d: %s", code, text)

@@ -19,6 +19,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/admin/envoyaudit"
@@ -177,7 +178,7 @@ func TestEnvoyInspected(t *testing.T) {
 		namesake(t, l, "shares", interoptest.ClusterName("echo")))
 	for _, c := range clients {
 		l.wantState(t, c, ack.Fresh, 5*time.Second)
-		meshtest.Until(t, 5*time.Second, "in effect", func() bool { return inspect(t, l, c).compare(t).InEffect })
+		testwait.Within(t, 5*time.Second, "in effect", func() bool { return inspect(t, l, c).compare(t).InEffect })
 		i := inspect(t, l, c)
 		i.save(t, c.protocol)
 		if got := i.compare(t); got.Compared.Endpoints != 7 || got.Compared.Clusters != 3 || string(got.Node) != c.name || got.Client != "envoy 1.40.0" {
@@ -198,10 +199,10 @@ func (l *lab) trouble(t *testing.T, clients []client) {
 	refused.For = mesh.ListenersSocket
 	l.publish(refused)
 	for _, c := range clients {
-		meshtest.Until(t, 5*time.Second, "refused", func() bool { return nack(l.node(t, c), mesh.TypeListener) != nil })
+		testwait.Within(t, 5*time.Second, "refused", func() bool { return nack(l.node(t, c), mesh.TypeListener) != nil })
 	}
 	l.publish(namesake(t, l, "warming", "nobody has it"))
-	meshtest.Until(t, 5*time.Second, "warming", func() bool { // delta ends it by saying that there is no such assignment
+	testwait.Within(t, 5*time.Second, "warming", func() bool { // delta ends it by saying that there is no such assignment
 		return clients[1].envoy.Stat(t, "cluster_manager.warming_clusters") == "1" && clients[0].envoy.Stat(t, "cluster_manager.active_clusters") == "5"
 	})
 	l.server.Shutdown()

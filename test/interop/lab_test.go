@@ -12,6 +12,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"github.com/freshmesh/freshmesh/pkg/refresh"
@@ -207,7 +208,7 @@ func (l *lab) wantState(t *testing.T, c client, s ack.State, d time.Duration) {
 			t.Logf("the audit says: %+v", l.node(t, c))
 		}
 	}()
-	meshtest.Until(t, d, string(s), func() bool { return l.node(t, c).State == s })
+	testwait.Within(t, d, string(s), func() bool { return l.node(t, c).State == s })
 }
 
 // nack gives the refusal that the audit shows for a type, or nil.

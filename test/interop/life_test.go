@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 )
 
@@ -52,7 +53,7 @@ type life struct {
 func (l *life) answers(t *testing.T, c client, name string, d time.Duration) {
 	t.Helper()
 	load := l.loads[c.name]
-	meshtest.Until(t, d, "answered by "+name, func() bool { return load.answer() == name })
+	testwait.Within(t, d, "answered by "+name, func() bool { return load.answer() == name })
 }
 
 func (l *life) begin(t *testing.T) {
@@ -113,7 +114,7 @@ func (l *life) deleted(t *testing.T) {
 	t.Helper()
 	l.manifests.Remove("doomed")
 	l.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "refused", func() bool {
+		testwait.Within(t, soon, "refused", func() bool {
 			_, err := c.call("doomed")
 			return err != nil
 		})
@@ -141,7 +142,7 @@ func (l *life) quiet(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	l.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, 2*meshtest.Policy.ProbeInterval, "probed, and the probe acknowledged", func() bool {
+		testwait.Within(t, 2*meshtest.Policy.ProbeInterval, "probed, and the probe acknowledged", func() bool {
 			return probed(l.node(t, c).History, began)
 		})
 		l.wantFresh(t, c, soon)
@@ -213,7 +214,7 @@ func (l *life) outage(t *testing.T) {
 		l.answers(t, c, "one", patience)
 		l.loads[c.name].wantNoFailure(t)
 		wantAnswer(t, c, "new", "two", patience)
-		meshtest.Until(t, patience, "the deleted service is refused", func() bool {
+		testwait.Within(t, patience, "the deleted service is refused", func() bool {
 			_, err := c.call("doomed")
 			return err != nil
 		})

@@ -8,7 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -39,7 +39,7 @@ func wantAnswer(t *testing.T, c client, service, backend string, d time.Duration
 			t.Logf("%s: the last call of %s gave %q, %v", c.name, service, answer, err)
 		}
 	}()
-	meshtest.Until(t, d, "answered by "+backend, func() bool {
+	testwait.Within(t, d, "answered by "+backend, func() bool {
 		answer, err = c.call(service)
 		return err == nil && answer == backend
 	})

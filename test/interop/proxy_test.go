@@ -10,6 +10,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
@@ -37,7 +38,7 @@ func TestEnvoyRoutesByAuthority(t *testing.T) {
 		w.wantFresh(t, c, startTime)
 		client := &meshtest.Client{Address: c.envoy.Outbound}
 		defer client.Close()
-		meshtest.Until(t, soon, "answered", func() bool {
+		testwait.Within(t, soon, "answered", func() bool {
 			status, body, err := client.Get("echo.default.svc.cluster.local:8080")
 			return err == nil && status == http.StatusOK && body == "one"
 		})
@@ -77,7 +78,7 @@ func TestEnvoyPassesTCPOn(t *testing.T) {
 	startEnvoy(t, bootstrap.Options{NodeID: "envoy-tcp", XDSAddress: w.address, TCP: map[string]string{address: interoptest.ClusterName("lines")}})
 	client := &meshtest.Client{Address: address}
 	defer client.Close()
-	meshtest.Until(t, startTime, "answered", func() bool {
+	testwait.Within(t, startTime, "answered", func() bool {
 		status, body, err := client.Get("whatever")
 		return err == nil && status == http.StatusOK && body == "one"
 	})
@@ -107,11 +108,11 @@ func TestEnvoyThousandEndpoints(t *testing.T) {
 	}
 	w.each(t, func(t *testing.T, c client) {
 		w.wantFresh(t, c, startTime)
-		meshtest.Until(t, soon, "all endpoints in use", func() bool { return count(c) == endpoints+1 }) // and the control plane's
+		testwait.Within(t, soon, "all endpoints in use", func() bool { return count(c) == endpoints+1 }) // and the control plane's
 	})
 	w.manifest(t, "big", big(endpoints-1))
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "one endpoint gone", func() bool { return count(c) == endpoints })
+		testwait.Within(t, soon, "one endpoint gone", func() bool { return count(c) == endpoints })
 		w.wantFresh(t, c, soon)
 	})
 }
@@ -138,7 +139,7 @@ func TestEnvoyChangedCluster(t *testing.T) {
 			Annotations: map[string]string{"connect-timeout": fmt.Sprintf("%ds", 2+i)},
 		})
 		w.each(t, func(t *testing.T, c client) {
-			meshtest.Until(t, soon, "the change in effect", func() bool {
+			testwait.Within(t, soon, "the change in effect", func() bool {
 				return strings.Contains(meshtest.Get(t, c.envoy.Admin, "/config_dump?resource=dynamic_active_clusters"),
 					fmt.Sprintf(`"connect_timeout": "%ds"`, 2+i))
 			})
@@ -164,12 +165,12 @@ func TestEnvoyWithoutServicesIsProbed(t *testing.T) {
 	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", startTime) })
 	w.manifests.Remove("echo")
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "refused", func() bool { _, err := c.call("echo"); return err != nil })
+		testwait.Within(t, soon, "refused", func() bool { _, err := c.call("echo"); return err != nil })
 	})
 	began := time.Now()
 	w.each(t, func(t *testing.T, c client) {
 		for range 3 {
-			meshtest.Until(t, soon, "probed, and the probe acknowledged", func() bool {
+			testwait.Within(t, soon, "probed, and the probe acknowledged", func() bool {
 				return probed(w.node(t, c).History, began)
 			})
 			began = time.Now()
@@ -191,7 +192,7 @@ func TestEnvoyLoadReports(t *testing.T) {
 	w.each(t, func(t *testing.T, c client) { wantAnswer(t, c, "echo", "one", startTime) })
 	stop()
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "reported, and judged", func() bool {
+		testwait.Within(t, soon, "reported, and judged", func() bool {
 			_, err := c.call("echo")
 			return err != nil && w.control.Log.Has("node="+c.name, "verdict=current")
 		})
@@ -220,7 +221,7 @@ func TestEnvoyLoadReportsNameTheEndpoint(t *testing.T) {
 	wantAnswer(t, c, "half", "dead", startTime)
 	wantAnswer(t, c, "whole", "alive", soon)
 	stop()
-	meshtest.Until(t, soon, "a report of the endpoint", func() bool {
+	testwait.Within(t, soon, "a report of the endpoint", func() bool {
 		if _, err := c.call("half"); err == nil {
 			t.Fatal("a dead backend answered")
 		}

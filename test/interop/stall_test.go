@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"google.golang.org/grpc"
@@ -130,7 +131,7 @@ func TestSilentStream(t *testing.T) {
 	between.silence()
 	w.service("echo", two)
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "answered by two", func() bool { return loads[c.name].answer() == "two" })
+		testwait.Within(t, soon, "answered by two", func() bool { return loads[c.name].answer() == "two" })
 		w.wantFresh(t, c, soon)
 		n := w.node(t, c)
 		if n.Resets == 0 {

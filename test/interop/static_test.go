@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/internal/testaddr"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -58,7 +58,7 @@ func TestBadStaticResource(t *testing.T) {
 	save(t, dir, "bad.yaml", "\"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\ncluster_name: "+name+
 		"\nendpoints: [{locality: {}, load_balancing_weight: 1, lb_endpoints: [{"+endpoint+"}, {"+endpoint+", load_balancing_weight: 0}]}]\n")
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "rejected", func() bool { return w.node(t, c).State == ack.Rejected })
+		testwait.Within(t, soon, "rejected", func() bool { return w.node(t, c).State == ack.Rejected })
 		n := w.node(t, c)
 		refused := nack(n, mesh.TypeEndpoint)
 		if refused == nil || !strings.Contains(refused.Message, name) && c.name != "grpc-node" || len(refused.Resources) != 1 || refused.Resources[0] != name {
@@ -113,8 +113,8 @@ transport_socket:
 		return func() bool { return header(t, address, "x-stamp") == want }
 	}
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, startTime, "stamped by the first filter", stamped("first"))
-		meshtest.Until(t, soon, "fresh", func() bool { return w.node(t, c).State == ack.Fresh })
+		testwait.Within(t, startTime, "stamped by the first filter", stamped("first"))
+		testwait.Within(t, soon, "fresh", func() bool { return w.node(t, c).State == ack.Fresh })
 		kinds := make(map[string]ack.State)
 		for _, s := range w.node(t, c).Types {
 			kinds[s.Type] = s.State
@@ -130,7 +130,7 @@ transport_socket:
 	})
 	save(t, dir, "extension.yaml", stamp("second"))
 	w.each(t, func(t *testing.T, c client) {
-		meshtest.Until(t, soon, "stamped by the second filter", stamped("second"))
+		testwait.Within(t, soon, "stamped by the second filter", stamped("second"))
 		if n := c.envoy.rejections(t); n != "" {
 			t.Errorf("Envoy counts rejected updates: %s", n)
 		}

@@ -15,7 +15,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -278,13 +278,13 @@ func (l *lab) live(t *testing.T, clients []client, one, two string) {
 	}
 	l.update(gone)
 	for _, c := range clients {
-		meshtest.Until(t, 20*time.Second, "gone", func() bool { _, err := c.call("other"); return err != nil })
+		testwait.Within(t, 20*time.Second, "gone", func() bool { _, err := c.call("other"); return err != nil })
 	}
 	l.service("later", two)
 	answered("later", "two")
 	began := time.Now()
 	for _, c := range clients {
-		meshtest.Until(t, 10*time.Second, "probed", func() bool { return probed(l.node(t, c).History, began) })
+		testwait.Within(t, 10*time.Second, "probed", func() bool { return probed(l.node(t, c).History, began) })
 	}
 	l.restart()
 	answered("later", "two")

@@ -9,6 +9,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 	"google.golang.org/protobuf/proto"
@@ -60,7 +61,7 @@ func TestEnvoyWarmsForLong(t *testing.T) {
 		t.Errorf("%s clusters are warming, want 1: the test shows nothing", warming)
 	}
 	// Longer than any patience of the policy, and until Envoy gives up.
-	meshtest.Until(t, 20*time.Second, "done warming", func() bool {
+	testwait.Within(t, 20*time.Second, "done warming", func() bool {
 		for _, c := range clients {
 			n := l.node(t, c)
 			if n.Resets > 0 || n.State != ack.Fresh && n.State != ack.Pending {
@@ -106,7 +107,7 @@ func TestEnvoySharedServiceName(t *testing.T) {
 	changed.Body = resource(t, mesh.TypeCluster, "b", &m).Body
 	l.publish(changed)
 	for _, c := range clients {
-		meshtest.Until(t, soon, "the change in effect", func() bool {
+		testwait.Within(t, soon, "the change in effect", func() bool {
 			return strings.Contains(meshtest.Get(t, c.envoy.Admin, "/config_dump?resource=dynamic_active_clusters"), `"connect_timeout": "7s"`)
 		})
 		l.wantState(t, c, ack.Fresh, soon)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/interoptest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/bootstrap"
 )
 
@@ -27,7 +28,7 @@ func TestEnvoyAcknowledgesBeforeItsWorkers(t *testing.T) {
 	e := interoptest.StartEnvoyWorkers(t, bootstrap.Options{NodeID: "envoy", XDSAddress: w.address}, workers)
 	first := &meshtest.Client{Address: e.Outbound}
 	defer first.Close()
-	meshtest.Until(t, startTime, "answered by one", func() bool {
+	testwait.Within(t, startTime, "answered by one", func() bool {
 		_, body, err := first.Get("echo.default:8080")
 		return err == nil && body == "one"
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -95,7 +96,7 @@ func (w *world) wantFresh(t *testing.T, c client, d time.Duration) {
 			t.Logf("the audit says: %s, %v", text, err)
 		}
 	}()
-	meshtest.Until(t, d, "fresh in the audit", func() bool {
+	testwait.Within(t, d, "fresh in the audit", func() bool {
 		n = w.node(t, c)
 		return n.State == ack.Fresh && hasAll(n)
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin/drains"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
@@ -73,7 +74,7 @@ func TestDrainEndToEnd(t *testing.T) {
 	begin := time.Now()
 	two := meshtest.StartControl(t, manifests.Source(), meshtest.Policy)
 	for _, c := range []*meshtest.Control{one, two} {
-		meshtest.Until(t, 10*time.Second, "synced", func() bool { return c.Audit(t).Server.Synced })
+		testwait.Within(t, 10*time.Second, "synced", func() bool { return c.Audit(t).Server.Synced })
 	}
 	both := []string{one.XDS, two.XDS}
 	user := meshtest.StartProxy(t, "", func(c *dataplane.Config) { c.NodeID, c.XDSAddresses = "user", both })
@@ -144,7 +145,7 @@ func movesWithoutResend(t *testing.T, c *meshtest.Control) {
 		}
 		return nil
 	}
-	meshtest.Until(t, 20*time.Second, "moved, and fresh", func() bool { return find() != nil })
+	testwait.Within(t, 20*time.Second, "moved, and fresh", func() bool { return find() != nil })
 	for _, e := range find().History {
 		if e.Event == "sent" && e.Version != mesh.SumVersion(0) {
 			t.Errorf("sent again after the move: %+v", e)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 )
 
@@ -17,13 +18,13 @@ func TestEditMovesTrafficWithoutFailure(t *testing.T) {
 	control := meshtest.StartControl(t, manifests.Source(), meshtest.Policy)
 	proxy := meshtest.StartProxy(t, control.XDS, nil)
 	load := meshtest.StartLoad(t, proxy.Outbound, authority, 200)
-	meshtest.Until(t, 5*time.Second, "answered at all", func() bool { return !load.Last("a").IsZero() })
+	testwait.Within(t, 5*time.Second, "answered at all", func() bool { return !load.Last("a").IsZero() })
 
 	for i := range 30 {
 		to, from := backends[(i+1)%2], backends[i%2]
 		edited := time.Now()
 		manifests.Service("echo", to.Address)
-		meshtest.Until(t, time.Second, "moved to "+to.Name, func() bool {
+		testwait.Within(t, time.Second, "moved to "+to.Name, func() bool {
 			now := time.Now()
 			return load.Last(to.Name).After(edited) && now.Sub(load.Last(from.Name)) > 50*time.Millisecond
 		})

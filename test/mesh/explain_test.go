@@ -16,6 +16,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
 	"github.com/freshmesh/freshmesh/pkg/auditlog"
@@ -111,7 +112,7 @@ func newExplained(t *testing.T, edits ...func(*controlplane.Config)) *explained 
 		})
 	}
 	t.Cleanup(e.stop)
-	meshtest.Until(t, 10*time.Second, "synced", func() bool { return control.Audit(t).Server.Synced })
+	testwait.Within(t, 10*time.Second, "synced", func() bool { return control.Audit(t).Server.Synced })
 	conn, err := grpc.NewClient(control.XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +137,7 @@ func (e *explained) node(p xdstest.Protocol, id string) *xdstest.Stream {
 func (e *explained) told(want history.Verdict, args ...string) history.Story {
 	e.t.Helper()
 	var s history.Story
-	meshtest.Until(e.t, 10*time.Second, "verdict "+string(want), func() bool {
+	testwait.Within(e.t, 10*time.Second, "verdict "+string(want), func() bool {
 		s = story(e.t, e.control, args...)
 		return s.Verdict == want
 	})
@@ -162,7 +163,7 @@ func TestExplain(t *testing.T) {
 	node.Ack(node.Expect())
 	e.api.Remove(kubetest.Slice("echo-2", "echo", "10.0.0.2:8080"))
 	node.Ack(node.Expect())
-	meshtest.Until(t, 10*time.Second, "acknowledged", func() bool {
+	testwait.Within(t, 10*time.Second, "acknowledged", func() bool {
 		changes := story(t, e.control, "--node", "proxy-1", "--cluster", echoCluster).Changes
 		sent := changes[len(changes)-1].Sent
 		return len(changes) == 3 && sent != nil && sent.AckedAt != nil
@@ -315,7 +316,7 @@ func TestExplainShortNames(t *testing.T) {
 	e.api.Put(other, kubetest.Service("echo-canary", 8080))
 	e.node(xdstest.Delta, "proxy-1")
 	var s history.Story
-	meshtest.Until(t, 10*time.Second, "two candidates", func() bool {
+	testwait.Within(t, 10*time.Second, "two candidates", func() bool {
 		s = story(t, e.control, "--node", "proxy-1", "--cluster", "echo")
 		return len(s.Candidates) == 2
 	})
@@ -335,7 +336,7 @@ func TestExplainForgets(t *testing.T) {
 	for _, address := range []string{"10.0.0.2:8080", "10.0.0.3:8080", "10.0.0.4:8080"} {
 		before := e.control.Audit(t).Server.Generation
 		e.api.Put(kubetest.Slice("echo-1", "echo", address))
-		meshtest.Until(t, 10*time.Second, "published", func() bool { return e.control.Audit(t).Server.Generation > before })
+		testwait.Within(t, 10*time.Second, "published", func() bool { return e.control.Audit(t).Server.Generation > before })
 	}
 	s := story(t, e.control, "--node", "proxy-1", "--cluster", "echo")
 	if len(s.Changes) != 1 || s.Server.LogComplete || s.Server.LogAfter != s.Server.Generation-1 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 )
 
@@ -15,7 +16,7 @@ func TestIdleProxyIsInTheAudit(t *testing.T) {
 	manifests.Service("echo", "127.0.0.1:1")
 	control := meshtest.StartControl(t, manifests.Source(), meshtest.Policy)
 	meshtest.StartProxy(t, control.XDS, nil)
-	meshtest.Until(t, 10*time.Second, "in the audit, with all that it was sent", func() bool {
+	testwait.Within(t, 10*time.Second, "in the audit, with all that it was sent", func() bool {
 		nodes := control.Audit(t).Nodes
 		return len(nodes) == 1 && nodes[0].State == ack.Fresh
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // A backend dies under load while its address stays listed: no request fails,
@@ -19,24 +20,24 @@ func TestKilledBackendIsLeftAndComesBack(t *testing.T) {
 	control := meshtest.StartControl(t, manifests.Source(), meshtest.Policy)
 	proxy := meshtest.StartProxy(t, control.XDS, nil)
 	load := meshtest.StartLoad(t, proxy.Outbound, authority, 200)
-	meshtest.Until(t, 5*time.Second, "answered by both", func() bool {
+	testwait.Within(t, 5*time.Second, "answered by both", func() bool {
 		return !load.Last("a").IsZero() && !load.Last("b").IsZero()
 	})
 
 	b.Kill()
 	// At once in most runs; but where b was slow once, the balancer leaves it alone until
 	// its estimate has decayed, and a backend that is not used is not found dead.
-	meshtest.Until(t, time.Minute, "ejected in /clusters", func() bool { return ejected(t, proxy, b.Address) })
+	testwait.Within(t, time.Minute, "ejected in /clusters", func() bool { return ejected(t, proxy, b.Address) })
 	// The regular report, every 10 s, may be what tells it.
-	meshtest.Until(t, 20*time.Second, "reported, with verdict current", func() bool {
+	testwait.Within(t, 20*time.Second, "reported, with verdict current", func() bool {
 		return control.Log.Has("refresh", "verdict=current", "proxy-1") &&
 			strings.Contains(meshtest.Get(t, control.Admin, "/metrics"), `freshmesh_refresh_total{verdict="current"} 1`)
 	})
 
 	b.Revive()
 	back := time.Now()
-	meshtest.Until(t, 40*time.Second, "used again", func() bool { return load.Last("b").After(back) })
-	meshtest.Until(t, 5*time.Second, "no longer ejected", func() bool { return !ejected(t, proxy, b.Address) })
+	testwait.Within(t, 40*time.Second, "used again", func() bool { return load.Last("b").After(back) })
+	testwait.Within(t, 5*time.Second, "no longer ejected", func() bool { return !ejected(t, proxy, b.Address) })
 
 	load.Stop()
 	sent, answers, failures := load.Result()

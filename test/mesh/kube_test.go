@@ -13,6 +13,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
@@ -48,15 +49,15 @@ func TestKubernetesDownUpDownUp(t *testing.T) {
 	reachedAndFresh(t, control)
 
 	load := meshtest.StartLoad(t, proxy.Outbound, authority, 100)
-	meshtest.Until(t, 5*time.Second, "answered under load", func() bool { return !load.Last("a").IsZero() })
+	testwait.Within(t, 5*time.Second, "answered under load", func() bool { return !load.Last("a").IsZero() })
 	api.Stop()
 	servesWhatItKnows(t, control, api.Address)
 	stopped := time.Now()
-	meshtest.Until(t, 5*time.Second, "answered while the source is away", func() bool { return load.Last("a").After(stopped) })
+	testwait.Within(t, 5*time.Second, "answered while the source is away", func() bool { return load.Last("a").After(stopped) })
 
 	api.Put(kubetest.Slice("echo-1", "echo", b.Address))
 	api.Start()
-	meshtest.Until(t, 20*time.Second, "moved to b", func() bool {
+	testwait.Within(t, 20*time.Second, "moved to b", func() bool {
 		return !load.Last("b").IsZero() && time.Since(load.Last("a")) > 100*time.Millisecond
 	})
 	reachedAndFresh(t, control)
@@ -82,7 +83,7 @@ func kubernetes(t *testing.T, api *kubetest.Server, interval time.Duration) mesh
 func refusesBeforeSync(t *testing.T, control *meshtest.Control, address string) {
 	t.Helper()
 	reason := "connection refused to " + address
-	meshtest.Until(t, 5*time.Second, "unready with the reason", func() bool {
+	testwait.Within(t, 5*time.Second, "unready with the reason", func() bool {
 		code, r := readiness(t, control)
 		return code == http.StatusServiceUnavailable && !r.Ready && !r.Synced && !r.Connected && strings.Contains(r.Reason, reason)
 	})
@@ -116,14 +117,14 @@ func refusesBeforeSync(t *testing.T, control *meshtest.Control, address string) 
 // reachedAndFresh: the source is synced and reached, and the proxy holds what it should.
 func reachedAndFresh(t *testing.T, control *meshtest.Control) {
 	t.Helper()
-	meshtest.Until(t, 10*time.Second, "ready and reached", func() bool {
+	testwait.Within(t, 10*time.Second, "ready and reached", func() bool {
 		code, r := readiness(t, control)
 		return code == http.StatusOK && r.Ready && r.Synced && r.Connected && r.LagSeconds == 0 && r.Reason == ""
 	})
 	if lag := control.Metric(t, sourceLag); lag != 0 {
 		t.Errorf("%s is %v, want 0", sourceLag, lag)
 	}
-	meshtest.Until(t, 10*time.Second, "fresh", func() bool {
+	testwait.Within(t, 10*time.Second, "fresh", func() bool {
 		a := control.Audit(t)
 		return a.Server.Synced && a.Server.SourceLagSeconds == 0 && a.Server.SourceReason == "" &&
 			len(a.Nodes) == 1 && a.Nodes[0].State == ack.Fresh && a.Nodes[0].Active
@@ -139,7 +140,7 @@ func servesWhatItKnows(t *testing.T, control *meshtest.Control, address string) 
 	t.Helper()
 	reason := "connection refused to " + address
 	var first admin.Readiness
-	meshtest.Until(t, 10*time.Second, "disconnected with the reason", func() bool {
+	testwait.Within(t, 10*time.Second, "disconnected with the reason", func() bool {
 		var code int
 		code, first = readiness(t, control)
 		if code != http.StatusOK || !first.Ready || !first.Synced {
@@ -147,7 +148,7 @@ func servesWhatItKnows(t *testing.T, control *meshtest.Control, address string) 
 		}
 		return !first.Connected && strings.Contains(first.Reason, reason) && first.LagSeconds > 0
 	})
-	meshtest.Until(t, 5*time.Second, "lagging more and more", func() bool {
+	testwait.Within(t, 5*time.Second, "lagging more and more", func() bool {
 		_, r := readiness(t, control)
 		return r.LagSeconds >= first.LagSeconds+1
 	})
@@ -188,7 +189,7 @@ func TestDeafWatchIsHealedByTheConnectFailure(t *testing.T) {
 			if !healed {
 				t.Fatal("the new endpoint was not used within 5 s")
 			}
-			meshtest.Until(t, 5*time.Second, "in the log and the metrics with the verdict store-behind", func() bool {
+			testwait.Within(t, 5*time.Second, "in the log and the metrics with the verdict store-behind", func() bool {
 				return control.Log.Has("failures reported", "verdict=store-behind", "node=proxy-1", old) &&
 					control.Metric(t, storeBehind) >= 1
 			})
@@ -219,7 +220,7 @@ func deafWatch(t *testing.T, replace func(*kubetest.Server, string), disableRefr
 	})
 	client := &meshtest.Client{Address: proxy.Outbound}
 	t.Cleanup(client.Close)
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return answers(client) == "old" })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return answers(client) == "old" })
 
 	api.Set(func(f *kubetest.Faults) { f.Deaf["endpointslices"] = true })
 	replace(api, after.Address)

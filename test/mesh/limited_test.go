@@ -11,6 +11,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/kube"
 )
 
@@ -41,19 +42,19 @@ func TestLimitedByTheAPIServer(t *testing.T) {
 	proxy.Cut() // the watches too
 	api.Put(kubetest.Slice("echo-1", "echo", b.Address))
 	limited := proxy.Address + " limits our requests (429), asks to wait 1s"
-	meshtest.Until(t, 20*time.Second, "told by /readyz and the audit", func() bool {
+	testwait.Within(t, 20*time.Second, "told by /readyz and the audit", func() bool {
 		code, r := readiness(t, control)
 		s := control.Audit(t).Server
 		return code == http.StatusOK && !r.Connected && strings.Contains(r.Reason, limited) &&
 			strings.Contains(s.SourceReason, limited) && strings.Contains(part(t, control, "endpointslices").Reason, limited)
 	})
-	meshtest.Until(t, 20*time.Second, "told by the log", func() bool { return log.Has("cluster away", limited) })
+	testwait.Within(t, 20*time.Second, "told by the log", func() bool { return log.Has("cluster away", limited) })
 	if answer := answers(client); answer != "a" {
 		t.Errorf("answered by %q meanwhile", answer)
 	}
 
 	proxy.Set(func(f *apiproxy.Faults) { clear(f.Status) })
-	meshtest.Until(t, 20*time.Second, "the change", func() bool { return answers(client) == "b" })
+	testwait.Within(t, 20*time.Second, "the change", func() bool { return answers(client) == "b" })
 	reachedAndFresh(t, control)
 	for _, kind := range []string{"services", "endpointslices"} {
 		if p := part(t, control, kind); p.Relists > 0 {

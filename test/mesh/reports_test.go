@@ -13,6 +13,7 @@ import (
 	"github.com/freshmesh/freshmesh/internal/apiproxy"
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/internal/xdstest"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/kube"
@@ -46,7 +47,7 @@ func startReported(t *testing.T, services int) *reported {
 		t.Fatal(err)
 	}
 	control := meshtest.StartControl(t, source, patient, rareReports, func(c *controlplane.Config) { c.MaxNodeStreams = 2000 })
-	meshtest.Until(t, 10*time.Second, "synced", func() bool { return control.Audit(t).Server.Synced })
+	testwait.Within(t, 10*time.Second, "synced", func() bool { return control.Audit(t).Server.Synced })
 	return &reported{t, api, proxy, control}
 }
 
@@ -127,7 +128,7 @@ func TestStormOfReportsCostsOneRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	meshtest.Until(t, 20*time.Second, "a verdict for each node", func() bool { return r.control.Metric(t, current) >= nodes })
+	testwait.Within(t, 20*time.Second, "a verdict for each node", func() bool { return r.control.Metric(t, current) >= nodes })
 	if n := r.proxy.Count(reads); n != 1 {
 		t.Errorf("the API was read %d times, want once", n)
 	}
@@ -286,7 +287,7 @@ func TestLyingClients(t *testing.T) {
 			if got := honest.Expect().String(); !strings.Contains(got, clusterOf(0)) {
 				t.Errorf("the honest node was sent %s", got)
 			}
-			meshtest.Until(t, 5*time.Second, "store-behind", func() bool { return r.control.Metric(t, storeBehind) > before })
+			testwait.Within(t, 5*time.Second, "store-behind", func() bool { return r.control.Metric(t, storeBehind) > before })
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
@@ -60,7 +61,7 @@ func TestProxyRestartDuringOutageServesFromDisk(t *testing.T) {
 
 	before, stopProxy := proxy()
 	client := &meshtest.Client{Address: before.Outbound}
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
 	client.Close()
 	stopControl()
 	stopProxy()
@@ -71,7 +72,7 @@ func TestProxyRestartDuringOutageServesFromDisk(t *testing.T) {
 	after, _ := proxy()
 	client = &meshtest.Client{Address: after.Outbound}
 	t.Cleanup(client.Close)
-	meshtest.Until(t, 5*time.Second, "ready from what is on disk", func() bool {
+	testwait.Within(t, 5*time.Second, "ready from what is on disk", func() bool {
 		code, _ := meshtest.Ask(t, after.Admin, "/ready")
 		return code == http.StatusOK
 	})
@@ -83,8 +84,8 @@ func TestProxyRestartDuringOutageServesFromDisk(t *testing.T) {
 
 	manifests.Service("echo", b.Address)
 	second, _ := control(t, manifests, first.XDS)
-	meshtest.Until(t, 20*time.Second, "moved to b", func() bool { return answers(client) == "b" })
-	meshtest.Until(t, 5*time.Second, "fresh", func() bool {
+	testwait.Within(t, 20*time.Second, "moved to b", func() bool { return answers(client) == "b" })
+	testwait.Within(t, 5*time.Second, "fresh", func() bool {
 		n := second.Audit(t).Nodes
 		return len(n) == 1 && n[0].State == ack.Fresh
 	})
@@ -100,18 +101,18 @@ func TestControlPlaneRestartUnderLoadResendsNothing(t *testing.T) {
 	relay := startRelay(t, first.XDS)
 	proxy := meshtest.StartProxy(t, relay.address, nil)
 	load := meshtest.StartLoad(t, proxy.Outbound, authority, 200)
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return !load.Last("a").IsZero() })
-	meshtest.Until(t, 5*time.Second, "fresh", func() bool { return holdsAll(t, first) })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return !load.Last("a").IsZero() })
+	testwait.Within(t, 5*time.Second, "fresh", func() bool { return holdsAll(t, first) })
 
 	stop()
 	relay.clusters.Store(0)
 	relay.endpoints.Store(0)
 	second, _ := control(t, manifests, first.XDS)
-	meshtest.Until(t, 20*time.Second, "fresh after the restart", func() bool { return holdsAll(t, second) })
+	testwait.Within(t, 20*time.Second, "fresh after the restart", func() bool { return holdsAll(t, second) })
 
 	// What comes after the change comes after everything that the restart caused.
 	manifests.Service("echo", b.Address)
-	meshtest.Until(t, 5*time.Second, "moved to b", func() bool { return !load.Last("b").IsZero() })
+	testwait.Within(t, 5*time.Second, "moved to b", func() bool { return !load.Last("b").IsZero() })
 	load.Stop()
 	if clusters, endpoints := relay.clusters.Load(), relay.endpoints.Load(); clusters != 0 || endpoints != 1 {
 		t.Errorf("%d clusters and %d assignments were sent, want only the assignment that changed", clusters, endpoints)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/admin/drains"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 	"github.com/freshmesh/freshmesh/pkg/history"
@@ -133,7 +134,7 @@ func startRollout(t *testing.T, annotations string, members ...member) (*meshtes
 	control := meshtest.StartControl(t, m.Source(), meshtest.Policy)
 	proxy := meshtest.StartProxy(t, control.XDS, nil)
 	c := caller(t, proxy)
-	meshtest.Until(t, 20*time.Second, "the first answer", func() bool {
+	testwait.Within(t, 20*time.Second, "the first answer", func() bool {
 		_, err := call(t.Context(), c)
 		return err == nil
 	})
@@ -188,15 +189,15 @@ func TestGoAwayRace(t *testing.T) {
 			}
 			m, _, proxy := startRollout(t, "", member{pod: "a", address: leaving}, member{pod: "b", address: b.address})
 			stop := load(t, proxy)
-			meshtest.Until(t, 20*time.Second, "calls to both", func() bool { return a.calls.Load() > 20 && b.calls.Load() > 20 })
+			testwait.Within(t, 20*time.Second, "calls to both", func() bool { return a.calls.Load() > 20 && b.calls.Load() > 20 })
 			goAway()
 			before := a.calls.Load() + b.calls.Load()
-			meshtest.Until(t, 20*time.Second, "calls after GOAWAY", func() bool { return a.calls.Load()+b.calls.Load() > before+200 })
+			testwait.Within(t, 20*time.Second, "calls after GOAWAY", func() bool { return a.calls.Load()+b.calls.Load() > before+200 })
 			rollout(t, m, "", member{pod: "a", address: leaving, terminating: true}, member{pod: "b", address: b.address})
-			meshtest.Until(t, 20*time.Second, "nothing goes to what leaves", func() bool {
+			testwait.Within(t, 20*time.Second, "nothing goes to what leaves", func() bool {
 				from := a.calls.Load()
 				before = b.calls.Load()
-				meshtest.Until(t, 20*time.Second, "calls to the other", func() bool { return b.calls.Load() > before+50 })
+				testwait.Within(t, 20*time.Second, "calls to the other", func() bool { return b.calls.Load() > before+50 })
 				return a.calls.Load() == from
 			})
 			if n := stop(); n == 0 {
@@ -209,7 +210,7 @@ func TestGoAwayRace(t *testing.T) {
 // holds waits until the proxy has acknowledged what is current, with so many endpoints of echo.
 func holds(t *testing.T, control *meshtest.Control, what string, endpoints int) {
 	t.Helper()
-	meshtest.Until(t, 20*time.Second, what, func() bool {
+	testwait.Within(t, 20*time.Second, what, func() bool {
 		s := story(t, control, "--node", "proxy-1", "--cluster", "echo:8080")
 		return s.Verdict == history.Current && slices.ContainsFunc(s.Holds, func(h history.Hold) bool { return h.Type == "eds" && h.Endpoints == endpoints })
 	})
@@ -291,11 +292,11 @@ func TestNotServingFirst(t *testing.T) {
 	_, _, proxy := startRollout(t, `freshmesh.dev/health-check: "grpc, interval=50ms, timeout=5s, unhealthy=1, healthy=1"`,
 		member{pod: "a", address: a.address}, member{pod: "b", address: b.address})
 	stop := load(t, proxy)
-	meshtest.Until(t, 20*time.Second, "calls to both", func() bool { return a.calls.Load() > 20 && b.calls.Load() > 20 })
+	testwait.Within(t, 20*time.Second, "calls to both", func() bool { return a.calls.Load() > 20 && b.calls.Load() > 20 })
 	a.health.Shutdown() // NOT_SERVING for every service
-	meshtest.Until(t, 20*time.Second, "nothing goes to it", func() bool {
+	testwait.Within(t, 20*time.Second, "nothing goes to it", func() bool {
 		from, before := a.calls.Load(), b.calls.Load()
-		meshtest.Until(t, 20*time.Second, "calls to the other", func() bool { return b.calls.Load() > before+50 })
+		testwait.Within(t, 20*time.Second, "calls to the other", func() bool { return b.calls.Load() > before+50 })
 		return a.calls.Load() == from
 	})
 	stopped := make(chan struct{})
@@ -309,6 +310,6 @@ func TestNotServingFirst(t *testing.T) {
 		t.Error("the server waits for streams of health checks")
 	}
 	before := b.calls.Load()
-	meshtest.Until(t, 20*time.Second, "calls go on", func() bool { return b.calls.Load() > before+100 })
+	testwait.Within(t, 20*time.Second, "calls go on", func() bool { return b.calls.Load() > before+100 })
 	stop()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshmesh/freshmesh/internal/kubetest"
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
@@ -45,13 +46,13 @@ func TestDeafWatchIsFoundByTheSourceCheck(t *testing.T) {
 	})
 	client := &meshtest.Client{Address: proxy.Outbound}
 	t.Cleanup(client.Close)
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
 	api.Set(func(f *kubetest.Faults) { f.Mute["endpointslices"] = true })
 	api.Put(kubetest.Slice("echo-1", "echo", b.Address))
 	if !answeredWithin(client, "b", interval+time.Second) {
 		t.Fatal("the change was not found")
 	}
-	meshtest.Until(t, 5*time.Second, "in the audit", func() bool {
+	testwait.Within(t, 5*time.Second, "in the audit", func() bool {
 		s := part(t, control, "endpointslices")
 		return s.Relists > 0 && s.LastRelist.Reason == "deaf" && s.LagSeconds == 0 && !s.CheckedAt.IsZero()
 	})
@@ -73,26 +74,26 @@ func TestRewoundClusterReachesTheNodes(t *testing.T) {
 	})
 	client := &meshtest.Client{Address: proxy.Outbound}
 	t.Cleanup(client.Close)
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return answers(client) == "a" })
 	api.Put(kubetest.Slice("echo-1", "echo", b.Address), kubetest.Service("later", 8080))
-	meshtest.Until(t, 5*time.Second, "moved", func() bool { return answers(client) == "b" })
+	testwait.Within(t, 5*time.Second, "moved", func() bool { return answers(client) == "b" })
 
 	api.Rewind(then)
-	meshtest.Until(t, 10*time.Second, "back", func() bool { return answers(client) == "a" })
+	testwait.Within(t, 10*time.Second, "back", func() bool { return answers(client) == "a" })
 	// Each kind is checked, and listed anew, by itself: the services may follow the endpoints.
 	for name, want := range map[string]int{"echo": http.StatusOK, "later": http.StatusNotFound} {
-		meshtest.Until(t, 5*time.Second, fmt.Sprintf("cluster %s: status %d", name, want), func() bool {
+		testwait.Within(t, 5*time.Second, fmt.Sprintf("cluster %s: status %d", name, want), func() bool {
 			code, _ := meshtest.Ask(t, control.Admin, "/resources?type=cds&name="+name+".default.svc.cluster.local:8080")
 			return code == want
 		})
 	}
-	meshtest.Until(t, 5*time.Second, "in the audit", func() bool {
+	testwait.Within(t, 5*time.Second, "in the audit", func() bool {
 		s := part(t, control, "endpointslices")
 		return s.Relists > 0 && s.LastRelist.Reason == "rewound"
 	})
 	// From there on the mesh follows as ever.
 	api.Put(kubetest.Slice("echo-1", "echo", b.Address))
-	meshtest.Until(t, 5*time.Second, "moved again", func() bool { return answers(client) == "b" })
+	testwait.Within(t, 5*time.Second, "moved again", func() bool { return answers(client) == "b" })
 }
 
 // A directory that is lost is named, wherever it is asked, and what it held is
@@ -116,7 +117,7 @@ func TestLostDirectoryIsNamed(t *testing.T) {
 	})
 	ready := func(ok func(admin.Readiness) bool) {
 		t.Helper()
-		meshtest.Until(t, 10*time.Second, "ready so", func() bool {
+		testwait.Within(t, 10*time.Second, "ready so", func() bool {
 			code, r := readiness(t, control)
 			return code == http.StatusOK && ok(r)
 		})
@@ -139,7 +140,7 @@ func TestLostDirectoryIsNamed(t *testing.T) {
 	}
 	write("after")
 	ready(func(r admin.Readiness) bool { return r.Connected && r.Reason == "" && r.LagSeconds == 0 })
-	meshtest.Until(t, 10*time.Second, "followed again", func() bool {
+	testwait.Within(t, 10*time.Second, "followed again", func() bool {
 		code, _ := meshtest.Ask(t, control.Admin, "/resources?type=cds&name=after")
 		gone, _ := meshtest.Ask(t, control.Admin, "/resources?type=cds&name=before")
 		return code == http.StatusOK && gone == http.StatusNotFound

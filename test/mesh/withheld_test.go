@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
@@ -39,7 +40,7 @@ func TestWithheldUpdateIsHealedByTheConnectFailure(t *testing.T) {
 		t.Error("healed on another stream: nothing may have been reset")
 	}
 	// The re-subscription may heal it before the report arrives; the server hears of it in any case.
-	meshtest.Until(t, 5*time.Second, "reported", func() bool {
+	testwait.Within(t, 5*time.Second, "reported", func() bool {
 		return w.control.Log.Has("failures reported", "node=proxy-1", w.old.Address) &&
 			w.control.Metric(t, nodeBehind)+w.control.Metric(t, current) >= 1
 	})
@@ -66,7 +67,7 @@ func TestReportAloneHealsANodeBehind(t *testing.T) {
 	if w.relay.streams.Load() != w.streams {
 		t.Error("healed on another stream: nothing may have been reset")
 	}
-	meshtest.Until(t, 5*time.Second, "in the log and the metrics with the verdict node-behind", func() bool {
+	testwait.Within(t, 5*time.Second, "in the log and the metrics with the verdict node-behind", func() bool {
 		return w.control.Log.Has("failures reported", "verdict=node-behind", "node=proxy-1", w.old.Address) &&
 			w.control.Metric(t, nodeBehind) >= 1
 	})
@@ -112,11 +113,11 @@ func withhold(t *testing.T, edit func(*dataplane.Config)) *withheld {
 	})
 	w.client = &meshtest.Client{Address: w.proxy.Outbound}
 	t.Cleanup(w.client.Close)
-	meshtest.Until(t, 5*time.Second, "answered", func() bool { return answers(w.client) == "old" })
+	testwait.Within(t, 5*time.Second, "answered", func() bool { return answers(w.client) == "old" })
 
 	w.relay.drop.Store(1)
 	manifests.Service("echo", w.fresh.Address)
-	meshtest.Until(t, 5*time.Second, "withheld by the relay", func() bool { return w.relay.drop.Load() == 0 })
+	testwait.Within(t, 5*time.Second, "withheld by the relay", func() bool { return w.relay.drop.Load() == 0 })
 	w.streams = w.relay.streams.Load()
 	return w
 }

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // block is a header list in HPACK, without state.
@@ -170,7 +172,7 @@ func TestFloods(t *testing.T) {
 			if served := stop(); served == 0 {
 				t.Error("the other client was not served at all")
 			}
-			waitFor(t, "the abuse is counted", func() bool { return rig.abused(tt.abuse) == 1 })
+			testwait.Until(t, "the abuse is counted", func() bool { return rig.abused(tt.abuse) == 1 })
 		})
 	}
 }
@@ -207,20 +209,6 @@ func victim(t *testing.T, addr string) func() int64 {
 		stopped.Store(true)
 		wg.Wait()
 		return served.Load()
-	}
-}
-
-// waitFor waits until ok.
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		<-tick.C
 	}
 }
 
@@ -262,7 +250,7 @@ func TestZeroWindow(t *testing.T) {
 		if code := verdict(c); code != http2.ErrCodeEnhanceYourCalm {
 			t.Errorf("code %v", code)
 		}
-		waitFor(t, "counted", func() bool { return rig.abused(Stalled) == 1 })
+		testwait.Until(t, "counted", func() bool { return rig.abused(Stalled) == 1 })
 	})
 	t.Run("socket", func(t *testing.T) {
 		rig := startRelay(t, &relayRig{cfg: short}, backend)
@@ -276,7 +264,7 @@ func TestZeroWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		waitFor(t, "counted", func() bool { return rig.abused(Stalled) == 1 })
+		testwait.Until(t, "counted", func() bool { return rig.abused(Stalled) == 1 })
 	})
 }
 
@@ -313,7 +301,7 @@ func TestOutputFlood(t *testing.T) {
 			break
 		}
 	}
-	waitFor(t, "counted", func() bool { return rig.abused(OutputFlood) == 1 })
+	testwait.Until(t, "counted", func() bool { return rig.abused(OutputFlood) == 1 })
 }
 
 // TestHeaderLimits: too large a list is 431, and the connection goes on.

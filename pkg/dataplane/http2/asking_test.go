@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -95,7 +96,7 @@ func TestAskBroken(t *testing.T) {
 		for a.Write(make([]byte, 64<<10)) == nil {
 		}
 	})
-	waitFor(t, "what was sent is not read", func() bool {
+	testwait.Until(t, "what was sent is not read", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.ahead > 0
@@ -149,7 +150,7 @@ func TestAskWaits(t *testing.T) {
 		}
 		second.End()
 	})
-	waitFor(t, "the second one waits", func() bool { return p.wanted() })
+	testwait.Until(t, "the second one waits", func() bool { return p.wanted() })
 	close(held)
 	if status, _, err := receive(first); status != 204 || err != nil {
 		t.Error(status, err)
@@ -249,7 +250,7 @@ func TestAskInOrder(t *testing.T) {
 			}
 			a.End()
 		})
-		waitFor(t, "it waits", func() bool { return p.waiters.Load() == int64(i+1) })
+		testwait.Until(t, "it waits", func() bool { return p.waiters.Load() == int64(i+1) })
 	}
 	_ = first.Finish(nil)
 	_, _, _ = receive(first)

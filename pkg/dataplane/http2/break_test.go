@@ -17,6 +17,7 @@ import (
 
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -218,10 +219,10 @@ func TestManyTimeouts(t *testing.T) {
 			}
 		})
 	}
-	waitFor(t, "all to be open", func() bool { return r.active() == all })
+	testwait.Until(t, "all to be open", func() bool { return r.active() == all })
 	cancel()
 	wg.Wait()
-	waitFor(t, "all to have ended", func() bool { return r.active() == 0 })
+	testwait.Until(t, "all to have ended", func() bool { return r.active() == 0 })
 	if n := r.abused(RapidReset); n > 0 {
 		t.Errorf("%d connections were closed for rapid resets", n)
 	}
@@ -479,5 +480,5 @@ func TestRestNeverComes(t *testing.T) {
 			break
 		}
 	}
-	waitFor(t, "the request has ended", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+	testwait.Until(t, "the request has ended", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -149,20 +150,20 @@ func TestPanicOfAHandler(t *testing.T) {
 					t.Errorf("on another client's connection: %q %v", text, err)
 				}
 			})
-			waitFor(t, "another client's request is there", func() bool { return b.pools[0].calls() == 1 })
+			testwait.Until(t, "another client's request is there", func() bool { return b.pools[0].calls() == 1 })
 			wg.Go(func() {
 				if text, err := get(client, "/hold"); err == nil {
 					t.Errorf("beside the panic: %q", text)
 				}
 			})
-			waitFor(t, "the neighbour is there", func() bool { return b.pools[0].calls() == 2 })
+			testwait.Until(t, "the neighbour is there", func() bool { return b.pools[0].calls() == 2 })
 			mu.Lock()
 			v := server
 			mu.Unlock()
 			if text, err := get(client, "/bad"); err == nil && at != "Ended" {
 				t.Errorf("an answer in spite of it: %q", text)
 			}
-			waitFor(t, "all of that connection has ended", func() bool { return v.Active() == 0 && b.pools[0].calls() == 1 })
+			testwait.Until(t, "all of that connection has ended", func() bool { return v.Active() == 0 && b.pools[0].calls() == 1 })
 			if n := b.panics.Load(); n != 1 {
 				t.Errorf("%d panics", n)
 			}
@@ -299,14 +300,14 @@ func TestPanicOfAConnection(t *testing.T) {
 						}
 					})
 				}
-				waitFor(t, "requests are there", func() bool { return p.calls() == 3 })
+				testwait.Until(t, "requests are there", func() bool { return p.calls() == 3 })
 				(map[bool]*atomic.Bool{true: &read, false: &write}[reads]).Store(true)
 				if code, text, err := get("/next"); err == nil && code == http.StatusOK {
 					t.Errorf("over it: %d %q", code, text)
 				}
 				wg.Wait()
 				close(let)
-				waitFor(t, "nothing is left", func() bool {
+				testwait.Until(t, "nothing is left", func() bool {
 					p.mu.Lock()
 					defer p.mu.Unlock()
 					return p.waiters.Load() == 0 && len(p.leaving) == 0

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // scripted is an endpoint that does what each test says with a connection that has greeted.
@@ -324,7 +326,7 @@ func TestStreamLimitError(t *testing.T) {
 			t.Error(code, err)
 		}
 	})
-	waitFor(t, "the one stream is taken", func() bool { return rig.pools[0].calls() == 1 })
+	testwait.Until(t, "the one stream is taken", func() bool { return rig.pools[0].calls() == 1 })
 	code, text, _, err := get(t, client, rig.addr)
 	if code != 503 || !strings.Contains(text, "connection: stream_limit: "+backend) {
 		t.Errorf("%d %q %v", code, text, err)
@@ -546,13 +548,13 @@ func TestClientGoes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	waitFor(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
+	testwait.Until(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
 	cancel()
 	<-over
 	wg.Wait()
 	c := dialRaw(t, rig.addr)
 	c.writeBlock(t, 1, getBlock())
-	waitFor(t, "the next is on its way", func() bool { return rig.pools[0].calls() == 1 })
+	testwait.Until(t, "the next is on its way", func() bool { return rig.pools[0].calls() == 1 })
 	_ = c.Close()
 	<-over
 }
@@ -566,7 +568,7 @@ func TestLeaving(t *testing.T) {
 	})))
 	c := dialRaw(t, rig.addr)
 	c.writeBlock(t, 1, getBlock())
-	waitFor(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
+	testwait.Until(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
 	rig.mu.Lock()
 	for v := range rig.servers {
 		v.GoAway()
@@ -617,7 +619,7 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the window is used up", func() bool { return rig.pools[0].calls() == 1 && rig.queued() > 0 })
+	testwait.Until(t, "the window is used up", func() bool { return rig.pools[0].calls() == 1 && rig.queued() > 0 })
 	other := goClient(t)
 	for range 100 {
 		for _, c := range []*http.Client{client, other} {

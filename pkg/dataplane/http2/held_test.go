@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // TestHeldAnswers: a client that begins to read many long answers and then stops has us hold a small window of each,
@@ -40,7 +42,7 @@ func TestHeldAnswers(t *testing.T) {
 			n += len(d.Data())
 		}
 	}
-	waitFor(t, "the answers wait", func() bool { return r.queued() >= streams*(60<<10) })
+	testwait.Until(t, "the answers wait", func() bool { return r.queued() >= streams*(60<<10) })
 	victim := goClient(t)
 	for range 5 {
 		resp, err := victim.Get("http://" + r.addr + "/large")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/internal/testwait"
 )
 
 // TestSlowClientAtTheEnd: a client that is told to go and takes seconds to read what is in the kernel's buffers, giving windows
@@ -37,7 +39,7 @@ func TestSlowClientAtTheEnd(t *testing.T) {
 		BlockFragment: block(":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/"),
 	})
 	v := <-servers
-	waitFor(t, "it is answered", func() bool {
+	testwait.Until(t, "it is answered", func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		return v.lastID == 1 && len(v.streams) == 0

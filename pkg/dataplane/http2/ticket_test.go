@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -90,14 +91,14 @@ func TestRetire(t *testing.T) {
 		}
 	})
 	pool := rig.pools[0]
-	waitFor(t, "it is on its way", func() bool { return pool.calls() == 1 })
+	testwait.Until(t, "it is on its way", func() bool { return pool.calls() == 1 })
 	pool.Retire(time.Minute)
 	if code, text, _, err := get(t, client, rig.addr); code != 503 || !strings.Contains(text, "endpoint_removed") {
 		t.Errorf("%d %q %v", code, text, err)
 	}
 	close(release)
 	wg.Wait()
-	waitFor(t, "no connection is left", func() bool { return pool.Connections() == 0 })
+	testwait.Until(t, "no connection is left", func() bool { return pool.Connections() == 0 })
 }
 
 // TestRetireCuts: what is not over at the end of the drain time fails with the reason.
@@ -117,7 +118,7 @@ func TestRetireCuts(t *testing.T) {
 			t.Errorf("%d %q %v", code, text, err)
 		}
 	})
-	waitFor(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
+	testwait.Until(t, "it is on its way", func() bool { return rig.pools[0].calls() == 1 })
 	rig.pools[0].Retire(50 * time.Millisecond)
 	wg.Wait()
 }
@@ -130,9 +131,9 @@ func TestCloseIdle(t *testing.T) {
 		if code, _, _, err := get(t, client, rig.addr); code != 418 {
 			t.Fatal(code, err)
 		}
-		waitFor(t, "nothing is on its way", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
+		testwait.Until(t, "nothing is on its way", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
 		rig.pools[0].CloseIdle()
-		waitFor(t, "no connection is left", func() bool { return rig.pools[0].Connections() == 0 })
+		testwait.Until(t, "no connection is left", func() bool { return rig.pools[0].Connections() == 0 })
 	}
 }
 
@@ -170,7 +171,7 @@ func TestCloseIdleLeavesWhatIsWaitedFor(t *testing.T) {
 		}
 		a.End()
 	})
-	waitFor(t, "it waits at a connection", func() bool { return p.Connections() == 1 && p.wanted() })
+	testwait.Until(t, "it waits at a connection", func() bool { return p.Connections() == 1 && p.wanted() })
 	p.CloseIdle()
 	close(raise)
 	wg.Wait()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 )
@@ -93,7 +94,7 @@ func (r *rig) logTo(out io.Writer) {
 // next gives the newest line when there are n.
 func (l *logBuffer) next(t *testing.T, n int) line {
 	t.Helper()
-	eventually(t, "a line is written", func() bool { return len(l.lines(t)) == n })
+	testwait.Until(t, "a line is written", func() bool { return len(l.lines(t)) == n })
 	return l.lines(t)[n-1]
 }
 
@@ -300,7 +301,7 @@ func TestAccessLogOfWhatWaited(t *testing.T) {
 			}
 			done <- err
 		}()
-		eventually(t, "it waits", func() bool { return r.tracker.Active() == 1 })
+		testwait.Until(t, "it waits", func() bool { return r.tracker.Active() == 1 })
 		cancel()
 		if err := <-done; err == nil {
 			t.Error("an answer")

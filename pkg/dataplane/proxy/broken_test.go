@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -77,7 +78,7 @@ func TestLogOfBrokenTunnels(t *testing.T) {
 			}
 			_, _ = io.WriteString(conn, "go on\n")
 			if c.leave {
-				eventually(t, "the endpoint has it", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+				testwait.Until(t, "the endpoint has it", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
 				_ = conn.SetLinger(0)
 				_ = conn.Close()
 			} else {
@@ -135,7 +136,7 @@ func TestBrokenOffAnswersEject(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
-	eventually(t, "ejected", func() bool {
+	testwait.Until(t, "ejected", func() bool {
 		e := r.set.Status()[0].Endpoints[0]
 		return e.Doubted && e.Reason == "consecutive_5xx"
 	})

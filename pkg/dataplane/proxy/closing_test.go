@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -93,7 +94,7 @@ func TestEjectionAndALongStream(t *testing.T) {
 		r.eject()
 		if closes {
 			<-over
-			eventually(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
+			testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
 		} else {
 			pass := time.NewTimer(100 * time.Millisecond)
 			select {
@@ -103,7 +104,7 @@ func TestEjectionAndALongStream(t *testing.T) {
 			}
 		}
 		cancel()
-		eventually(t, "nothing is in flight", func() bool { return r.tracker.Active() == 0 })
+		testwait.Until(t, "nothing is in flight", func() bool { return r.tracker.Active() == 0 })
 		for _, b := range r.set.Status()[0].Breakers {
 			if b.Active != 0 && b.Breaker == endpoints.Requests {
 				t.Errorf("%+v", b)
@@ -124,7 +125,7 @@ func TestLoweredLimitAndLongStreams(t *testing.T) {
 	both[0].Requests = 1
 	r.putCluster(&discovery.Cluster{HTTP2: true, CloseOnOverload: true, Breakers: &both}, addr)
 	<-newer
-	eventually(t, "the reason is counted", func() bool { return r.counted("breaker_requests") == 1 })
+	testwait.Until(t, "the reason is counted", func() bool { return r.counted("breaker_requests") == 1 })
 	select {
 	case err := <-older:
 		t.Errorf("the older one ended: %v", err)
@@ -166,7 +167,7 @@ func TestEjectionAndATCPConnection(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("open")
 	}
-	eventually(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
+	testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
 }
 
 func hasReason(h http.Header, reason string) bool {

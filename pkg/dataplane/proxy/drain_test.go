@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 )
@@ -268,10 +269,10 @@ func TestDrainLosesNoCall(t *testing.T) {
 		})
 	}
 	issued := func() uint64 { return r.set.Status()[0].Endpoints[0].Total.Issued }
-	eventually(t, "calls are made", func() bool { return issued() > 200 })
+	testwait.Until(t, "calls are made", func() bool { return issued() > 200 })
 	r.tracker.Drain()
 	before := issued()
-	eventually(t, "calls go on", func() bool { return issued() > before+100 })
+	testwait.Until(t, "calls go on", func() bool { return issued() > before+100 })
 	over.Store(true)
 	wg.Wait()
 }
@@ -374,7 +375,7 @@ func TestDrainDeadlineOfTheService(t *testing.T) {
 			if took := time.Since(began); took < *drain {
 				t.Errorf("closed after %s", took)
 			}
-			eventually(t, "the reason is counted", func() bool { return r.requests("endpoint_removed") == 1 })
+			testwait.Until(t, "the reason is counted", func() bool { return r.requests("endpoint_removed") == 1 })
 		})
 	}
 }
@@ -396,7 +397,7 @@ func TestRemovedEndpointCutsStreams(t *testing.T) {
 		t.Errorf("stream: %v", err)
 	}
 	_, _ = io.Copy(io.Discard, tcp)
-	eventually(t, "both are counted", func() bool { return r.requests("endpoint_removed") == 2 })
+	testwait.Until(t, "both are counted", func() bool { return r.requests("endpoint_removed") == 2 })
 }
 
 // A client that names an address, and one whose endpoint left meanwhile, are told to connect anew.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 )
 
@@ -495,7 +496,7 @@ func TestDrainSendsGoAway(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	r.tracker.Drain()
-	eventually(t, "the connection takes no more", func() bool { return cc.Available() == 0 })
+	testwait.Until(t, "the connection takes no more", func() bool { return cc.Available() == 0 })
 }
 
 // A client that breaks its own request does not give the endpoint a bad name.
@@ -556,10 +557,10 @@ func TestClientGoesAway(t *testing.T) {
 		}).addr)
 		c := r.dial(r.addr)
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: echo:8080\r\n\r\n")
-		eventually(t, "in flight", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+		testwait.Until(t, "in flight", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
 		_ = c.Close()
 		<-gone
-		eventually(t, "freed", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
+		testwait.Until(t, "freed", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -71,7 +72,7 @@ func (l *load) start(t *testing.T, addr string, rate int) (stop func()) {
 // until waits until ok holds of the answers so far.
 func (l *load) until(t *testing.T, what string, ok func(from map[string]int) bool) {
 	t.Helper()
-	eventually(t, what, func() bool {
+	testwait.Until(t, what, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return ok(l.from)
@@ -82,17 +83,6 @@ func (l *load) count(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.from[name]
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // client is one HTTP/1.1 connection by hand: a failure of it is a failure.
@@ -160,8 +150,8 @@ func TestKillAndReviveUnderLoad(t *testing.T) {
 			stop := l.start(t, r.addr, 400)
 			l.until(t, "both are used", func(f map[string]int) bool { return f["a"] > 10 && f["b"] > 10 })
 			a.kill()
-			eventually(t, "a is ejected", func() bool { return r.set.Status()[0].Endpoints[0].Ejected })
-			eventually(t, "three failures in a row ask discovery again", func() bool { return r.disc.distrusts() > 0 })
+			testwait.Until(t, "a is ejected", func() bool { return r.set.Status()[0].Endpoints[0].Ejected })
+			testwait.Until(t, "three failures in a row ask discovery again", func() bool { return r.disc.distrusts() > 0 })
 			before := l.count("a")
 			a.start()
 			l.until(t, "a is used again", func(f map[string]int) bool { return f["a"] > before+10 })
@@ -200,7 +190,7 @@ func TestBrokenConnectionIsLookedInto(t *testing.T) {
 			if status := <-done; status != http.StatusBadGateway {
 				t.Errorf("status %d", status)
 			}
-			eventually(t, "a is ejected", func() bool { return r.set.Status()[0].Endpoints[0].Ejected })
+			testwait.Until(t, "a is ejected", func() bool { return r.set.Status()[0].Endpoints[0].Ejected })
 		})
 	}
 }
@@ -304,7 +294,7 @@ func TestMetrics(t *testing.T) {
 	}
 	r.get("nobody.at.all:8080")
 	// A request is counted when its answer has gone, which its client may know first.
-	eventually(t, "all are counted", func() bool {
+	testwait.Until(t, "all are counted", func() bool {
 		return r.counter("freshmesh_requests_total", "none")+r.requests(upstream.NoSuchService) >= 31
 	})
 	families, err := r.reg.Gather()

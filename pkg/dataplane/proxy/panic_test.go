@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -43,7 +44,7 @@ func TestPanic(t *testing.T) {
 				t.Errorf("an answer in spite of it: %d", resp.StatusCode)
 			}
 			r.disc.fail(nil)
-			eventually(t, "the endpoint is free again", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
+			testwait.Until(t, "the endpoint is free again", func() bool { return r.set.Status()[0].Endpoints[0].InFlight == 0 })
 			resp, err := get()
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +86,7 @@ func TestPanicOnTheWayToAnEndpoint(t *testing.T) {
 		if grpc != got.brokenOff || !grpc && !strings.Contains(got.proxyStatus, "reason="+string(upstream.Internal)) {
 			t.Errorf("%+v", got)
 		}
-		eventually(t, "it is counted", func() bool { return r.requests(upstream.Internal) == 1 })
+		testwait.Until(t, "it is counted", func() bool { return r.requests(upstream.Internal) == 1 })
 		if n := r.total("freshmesh_panics_total"); n != 1 {
 			t.Errorf("%v panics counted", n)
 		}

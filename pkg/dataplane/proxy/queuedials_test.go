@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -46,11 +47,11 @@ func TestQueueDialsWithMeasure(t *testing.T) {
 		r.put2(true, oneConnection, addr)
 		var a asked
 		r.askAll(&a, t.Context(), 1, grpc)
-		eventually(t, "it is full", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+		testwait.Until(t, "it is full", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
 		r.askAll(&a, t.Context(), 3, grpc)
 		r.waiting(3)
 		r.put2(true, func(c *discovery.Cluster) { c.Breakers[0].Connections = 2 }, addr)
-		eventually(t, "it is dialled again", func() bool { return dials.Load() > some })
+		testwait.Until(t, "it is dialled again", func() bool { return dials.Load() > some })
 		close(let)
 		a.Wait()
 		var all []time.Time

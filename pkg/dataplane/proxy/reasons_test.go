@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
@@ -189,7 +190,7 @@ func (r *rig) occupy(n int, grpc bool) {
 		wg.Go(func() { r.ask(ctx, grpc, echo) })
 	}
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
-	eventually(r.t, "requests are in flight", func() bool {
+	testwait.Until(r.t, "requests are in flight", func() bool {
 		sum := int64(0)
 		for _, e := range r.set.Status()[0].Endpoints {
 			sum += int64(e.Total.Issued)
@@ -426,7 +427,7 @@ var provocations = []provocation{
 		r.put2(grpc, nil, held(r.t).addr)
 		got := make(chan told, 1)
 		go func() { got <- r.ask(r.t.Context(), grpc, echo) }()
-		eventually(r.t, "in flight", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+		testwait.Until(r.t, "in flight", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
 		r.tracker.Expire()
 		return <-got
 	}},
@@ -473,7 +474,7 @@ func (r *rig) unread(grpc bool) told {
 		r.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	eventually(r.t, "counted", func() bool { return r.requests(upstream.SlowReader) > 0 })
+	testwait.Until(r.t, "counted", func() bool { return r.requests(upstream.SlowReader) > 0 })
 	_, err = io.Copy(io.Discard, resp.Body)
 	return told{status: resp.StatusCode, brokenOff: err != nil, grpc: resp.Trailer.Get("Grpc-Status")}
 }
@@ -564,7 +565,7 @@ func (p provocation) check(r *rig, kind string, got told) {
 		}
 		reason = upstream.AllEjected
 	}
-	eventually(r.t, fmt.Sprintf("metrics count %s after %+v", reason, got), func() bool { return r.requests(reason) > 0 })
+	testwait.Until(r.t, fmt.Sprintf("metrics count %s after %+v", reason, got), func() bool { return r.requests(reason) > 0 })
 	if p.broken && (kind == "http" || reason == upstream.ClientGone || reason == upstream.SlowReader) {
 		if !got.brokenOff {
 			r.t.Errorf("the response did not break off: %+v", got)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -78,7 +79,7 @@ func (r *rig) pending() (active, shed uint64) {
 
 func (r *rig) waiting(n uint64) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d wait", n), func() bool { active, _ := r.pending(); return active == n })
+	testwait.Until(r.t, fmt.Sprintf("%d wait", n), func() bool { active, _ := r.pending(); return active == n })
 }
 
 // both runs f for the two kinds of clients: what waits is a stream, or a goroutine.
@@ -174,11 +175,11 @@ func TestQueueOnlyWhereAllAreFull(t *testing.T) {
 		var a asked
 		r.put2(true, oneConnection, wide.addr)
 		r.askAll(&a, t.Context(), 1, grpc, func(q *http.Request) { q.Header.Set("Hold", "yes") })
-		eventually(t, "one is at the wide one", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
+		testwait.Until(t, "one is at the wide one", func() bool { return r.set.Status()[0].Endpoints[0].Total.Issued == 1 })
 		r.put2(true, func(c *discovery.Cluster) { c.Breakers[0].Connections = 2 }, wide.addr, full.addr)
 		for n := 1; full.active.Load() == 0; n++ {
 			r.askAll(&a, t.Context(), 1, grpc)
-			eventually(t, "it is there", func() bool { return full.active.Load() == 1 || a.heard() == n })
+			testwait.Until(t, "it is there", func() bool { return full.active.Load() == 1 || a.heard() == n })
 		}
 		for range 20 {
 			if got := r.ask(t.Context(), grpc, echo); got.line != "wide" {
@@ -232,12 +233,12 @@ func TestQueueGetsAConnection(t *testing.T) {
 				for _, n := range []*narrow{other, one} {
 					r.put2(true, limit(2), n.addr)
 					r.askAll(&a, t.Context(), 1, grpc)
-					eventually(t, n.name+" is full", func() bool { return n.active.Load() == 1 })
+					testwait.Until(t, n.name+" is full", func() bool { return n.active.Load() == 1 })
 				}
 				r.askAll(&a, t.Context(), 8, grpc)
 				r.waiting(8)
 				free(r, one, other)
-				eventually(t, "another connection", func() bool { return one.active.Load() > 1 })
+				testwait.Until(t, "another connection", func() bool { return one.active.Load() > 1 })
 				close(one.let)
 				if name != "another's end" {
 					close(other.let)

@@ -11,7 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/freshmesh/freshmesh/internal/meshtest"
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -191,7 +191,7 @@ func check(t *testing.T, c healthv1.HealthClient) {
 
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	meshtest.Until(t, soon, what, holds)
+	testwait.Within(t, soon, what, holds)
 }
 
 func ofNode(id string) func(Stream) bool { return func(s Stream) bool { return s.NodeID == id } }

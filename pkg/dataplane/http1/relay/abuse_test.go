@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -73,7 +74,7 @@ func TestAbuse(t *testing.T) {
 					_, _ = io.WriteString(c, text)
 					if name == "never reads" {
 						_, _ = io.CopyN(io.Discard, c, 1)
-						until(t, "it is closed", func() bool {
+						testwait.Until(t, "it is closed", func() bool {
 							_, err := c.Write([]byte("x"))
 							return err != nil
 						})

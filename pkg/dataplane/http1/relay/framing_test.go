@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 )
 
@@ -80,7 +81,7 @@ func TestBrokenChunks(t *testing.T) {
 				if part == "later" {
 					c.send(head + "1\r\nx\r\n")
 					chunks := chunks
-					until(t, "the request upstream", func() bool { return r.pools[0].Open() > 0 })
+					testwait.Until(t, "the request upstream", func() bool { return r.pools[0].Open() > 0 })
 					c.send(chunks + "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n")
 				} else {
 					c.send(head + chunks + "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -70,7 +71,7 @@ func TestEndpointDiesWithinTheBody(t *testing.T) {
 				if e := r.lastError(); e.Reason != want {
 					t.Errorf("error %v, want %s", e, want)
 				}
-				until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
+				testwait.Until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
 			})
 		}
 	}
@@ -248,7 +249,7 @@ func TestEarlyAnswer(t *testing.T) {
 				t.Errorf("status %d, %q", resp.StatusCode, body)
 			}
 			c.rest()
-			until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
+			testwait.Until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
 		})
 	}
 }
@@ -349,7 +350,7 @@ func TestUpgrade(t *testing.T) {
 	if got := c.rest(); got != "hi there, you" {
 		t.Errorf("got %q", got)
 	}
-	until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
+	testwait.Until(t, "no connection upstream", func() bool { return r.pools[0].Open() == 0 })
 }
 
 // handler is a function as a Handler.
@@ -495,7 +496,7 @@ func TestClientGone(t *testing.T) {
 	r := start(t, relay.Config{}, silent)
 	c := r.dial()
 	c.send(get())
-	until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
+	testwait.Until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
 	_ = c.Close()
 	<-ended
 	if e := r.lastError(); e.Reason != upstream.ClientGone {
@@ -504,7 +505,7 @@ func TestClientGone(t *testing.T) {
 	// The same with a body that is not complete.
 	c = r.dial()
 	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
-	until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
+	testwait.Until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
 	_ = c.Close()
 	<-ended
 	if e := r.lastError(); e.Reason != upstream.ClientGone {
@@ -528,7 +529,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	busy.send(get())
-	until(t, "three requests", func() bool { return r.next.Load() >= 3 })
+	testwait.Until(t, "three requests", func() bool { return r.next.Load() >= 3 })
 	r.each((*relay.Server).Leave)
 	if got := idle.rest(); got != "" {
 		t.Errorf("idle: %q", got)
@@ -585,7 +586,7 @@ func TestCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "three requests upstream", func() bool { return r.pools[0].Open() == 3 })
+	testwait.Until(t, "three requests upstream", func() bool { return r.pools[0].Open() == 3 })
 	r.each(func(c *relay.Server) { c.Cut(cause) })
 	for _, c := range []*conn{waiting, uploading} {
 		if resp, _ := c.response("GET"); resp.StatusCode != 503 || resp.Header.Get("X-Reason") != "draining" || !resp.Close {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 )
@@ -88,7 +89,7 @@ func TestPanic(t *testing.T) {
 				t.Errorf("heard of %v", v)
 			}
 			if c.value == "upload" {
-				until(t, "its connection upstream is closed", func() bool { return r.pools[0].Open() == 0 })
+				testwait.Until(t, "its connection upstream is closed", func() bool { return r.pools[0].Open() == 0 })
 			}
 			next := r.dial()
 			next.send("GET /ok HTTP/1.1\r\nHost: a\r\n\r\n")

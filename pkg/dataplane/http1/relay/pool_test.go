@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
@@ -55,7 +56,7 @@ func TestPoolBounds(t *testing.T) {
 	if p.Open() > 1 {
 		t.Errorf("%d are kept, want 1 at most", p.Open())
 	}
-	until(t, "none is left when it has been idle", func() bool { return p.Open() == 0 })
+	testwait.Until(t, "none is left when it has been idle", func() bool { return p.Open() == 0 })
 	acquire(t, p).Release()
 	p.CloseIdle()
 	if p.Open() != 0 {
@@ -86,7 +87,7 @@ func TestPoolKills(t *testing.T) {
 	r := start(t, relay.Config{}, raw(t, func(c *net.TCPConn, r *bufio.Reader) { _, _ = io.Copy(io.Discard, r) }))
 	c := r.dial()
 	c.send(get())
-	until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
+	testwait.Until(t, "the request upstream", func() bool { return r.pools[0].Open() == 1 })
 	r.pools[0].Retire(20 * time.Millisecond)
 	if resp, _ := c.response("GET"); resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("status %d", resp.StatusCode)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
@@ -137,7 +138,7 @@ func (r *rig) failed(err error) *upstream.Error {
 func (r *rig) lastError() *upstream.Error {
 	r.t.Helper()
 	var e *upstream.Error
-	until(r.t, "an error", func() bool {
+	testwait.Until(r.t, "an error", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if n := len(r.errors); n > 0 {
@@ -164,17 +165,6 @@ func (r *rig) tunnel(x *relay.Exchange) {
 	wg.Wait()
 	_ = client.Close()
 	_ = server.Close()
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-	}
 }
 
 // backend is an endpoint of net/http.
