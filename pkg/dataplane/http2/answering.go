@@ -13,7 +13,7 @@ import (
 // for what does not go on as frames, like a tunnel, or an endpoint of HTTP/1.1. It is the
 // Opener of a Decision.
 //
-// One goroutine may read while another writes. What neither has taken is bounded by the stream's window, and by answerAhead.
+// One goroutine may read while another writes. What neither has taken is bounded by the stream's window, and by writeAhead.
 type Answering struct {
 	// set once
 	begin  func()
@@ -41,8 +41,8 @@ type Answering struct {
 	ahead int
 }
 
-// answerAhead is how much of an answer may wait to be sent before Write does.
-const answerAhead = 64 << 10
+// writeAhead is how much of a body a goroutine writes ahead of what could be sent: then it waits. It bounds an Asking's, too.
+const writeAhead = 64 << 10
 
 // NewAnswering makes one; begin is called when the request can be answered, and must begin a goroutine. The
 // request's context, which ends when the client gives it up, comes from ctx.
@@ -131,7 +131,7 @@ func (a *Answering) Write(p []byte) (int, error) {
 		a.ahead += n
 		a.mu.Unlock()
 		left := a.near.Data(&a.turn, a.token, p[done:done+n], false)
-		(*answered)(a).Consumed(nil, a.token, left)
+		(*answeringFar)(a).Consumed(nil, a.token, left)
 		a.turn.flush()
 		done += n
 	}
@@ -145,7 +145,7 @@ func (a *Answering) room() (int, error) {
 			return 0, context.Cause(a.ctx)
 		}
 		a.mu.Lock()
-		n := answerAhead - a.ahead
+		n := writeAhead - a.ahead
 		a.mu.Unlock()
 		if n > 0 {
 			return n, nil
@@ -203,17 +203,17 @@ var errNotFinished = errors.New("the answer was not finished")
 func (a *Answering) Open(_ *Turn, near Near, token uint64, _ *message.Request, end, _ bool) (Far, uint64, error) {
 	a.near, a.token, a.whole = near, token, end
 	a.begin()
-	return (*answered)(a), token, nil
+	return (*answeringFar)(a), token, nil
 }
 
 // Cancel implements Opener: nothing ever waits.
 func (a *Answering) Cancel(Near, uint64) {}
 
-// answered is its Far.
-type answered Answering
+// answeringFar is an Answering as its Far.
+type answeringFar Answering
 
 // Data implements Far.
-func (a *answered) Data(_ *Turn, _ uint64, p []byte, end bool) int {
+func (a *answeringFar) Data(_ *Turn, _ uint64, p []byte, end bool) int {
 	a.mu.Lock()
 	a.body.push(p)
 	a.whole = a.whole || end
@@ -223,7 +223,7 @@ func (a *answered) Data(_ *Turn, _ uint64, p []byte, end bool) int {
 }
 
 // Trailers implements Far.
-func (a *answered) Trailers(_ *Turn, _ uint64, fields []message.Field) {
+func (a *answeringFar) Trailers(_ *Turn, _ uint64, fields []message.Field) {
 	a.mu.Lock()
 	a.trailers, a.whole = append([]message.Field(nil), fields...), true
 	a.mu.Unlock()
@@ -231,7 +231,7 @@ func (a *answered) Trailers(_ *Turn, _ uint64, fields []message.Field) {
 }
 
 // Consumed implements Far.
-func (a *answered) Consumed(_ *Turn, _ uint64, n int) {
+func (a *answeringFar) Consumed(_ *Turn, _ uint64, n int) {
 	a.mu.Lock()
 	a.ahead -= n
 	a.mu.Unlock()
@@ -239,7 +239,7 @@ func (a *answered) Consumed(_ *Turn, _ uint64, n int) {
 }
 
 // Reset implements Far.
-func (a *answered) Reset(_ *Turn, _ uint64, why *upstream.Error) {
+func (a *answeringFar) Reset(_ *Turn, _ uint64, why *upstream.Error) {
 	if why == nil {
 		a.cancel(nil)
 		return

@@ -49,9 +49,6 @@ type Asking struct {
 	over   bool
 }
 
-// askedAhead is how much of a request may wait to be sent before Write does.
-const askedAhead = 64 << 10
-
 // askToken is the only token that an Asking has: it is used once.
 const askToken = 1
 
@@ -81,7 +78,7 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request, patient bool) (*Aski
 		case <-a.readable:
 		case <-ctx.Done():
 			if a.leave() {
-				p.Cancel((*asker)(a), askToken)
+				p.Cancel((*askingNear)(a), askToken)
 				return nil, p.unplaced(ctx, patient)
 			}
 		}
@@ -103,7 +100,7 @@ func (p *Pool) unplaced(ctx context.Context, patient bool) *upstream.Error {
 
 // open asks for a place. It needs mu.
 func (a *Asking) open(t *Turn, waited bool) {
-	far, token, err := a.to.Open(t, (*asker)(a), askToken, a.request, a.sent, waited)
+	far, token, err := a.to.Open(t, (*askingNear)(a), askToken, a.request, a.sent, waited)
 	switch {
 	case err != nil:
 		a.failed, a.to = upstream.AsError(err), nil
@@ -133,7 +130,7 @@ func (a *Asking) Write(p []byte) error {
 		a.ahead += n
 		a.mu.Unlock()
 		left := a.far.Data(&a.turn, a.farToken, p[:n], false)
-		(*asker)(a).Consumed(nil, askToken, left)
+		(*askingNear)(a).Consumed(nil, askToken, left)
 		a.turn.flush()
 		p = p[n:]
 	}
@@ -144,7 +141,7 @@ func (a *Asking) Write(p []byte) error {
 func (a *Asking) room() (int, error) {
 	for {
 		a.mu.Lock()
-		n, failed := askedAhead-a.ahead, a.failed
+		n, failed := writeAhead-a.ahead, a.failed
 		a.mu.Unlock()
 		switch {
 		case failed != nil:

@@ -295,8 +295,8 @@ func TestTrailersThatWait(t *testing.T) {
 
 type nobody struct{}
 
-func (nobody) left(*Turn, int) {}
-func (nobody) sentEnd(*Turn)   {}
+func (nobody) sentSome(*Turn, int) {}
+func (nobody) sentEnd(*Turn)       {}
 
 // replies answers every request so.
 type replies string

@@ -87,8 +87,8 @@ func (k *call) receive(size, n int, end bool) error {
 	return nil
 }
 
-// respond notes the end of the answer. It needs mu.
-func (k *call) respond(t *Turn) {
+// answerEnded notes the end of the answer. It needs mu.
+func (k *call) answerEnded(t *Turn) {
 	k.answeredAll = true
 	if k.ended {
 		k.conn.close(t, k)
@@ -165,8 +165,8 @@ func (k *call) Reset(t *Turn, token uint64, _ *upstream.Error) {
 	}
 }
 
-// left implements flowOwner. The Near must not be called under this lock, so the turn tells it when none is held.
-func (k *call) left(t *Turn, n int) {
+// sentSome implements flowOwner. The Near must not be called under this lock, so the turn tells it when none is held.
+func (k *call) sentSome(t *Turn, n int) {
 	t.credits = append(t.credits, credit{k.near, k.nearToken, n})
 }
 

@@ -11,7 +11,7 @@ import (
 // everything on it: what stands there may be half changed. Everybody else goes on, so no lock stays held:
 //
 //   - what a Near, a Far, a timer or a Flush does stands under a lock that a defer gives back, after guard;
-//   - a reader may hold its connection's lock by hold and unhold instead, and caught gives it back.
+//   - a reader may hold its connection's lock by seize and yield instead, and caught gives it back.
 //
 // Without Config.Panicked nothing is recovered.
 
@@ -47,13 +47,13 @@ func (l *link) defect(v any) {
 	l.doneWriting()
 }
 
-// hold and unhold are Lock and Unlock of mu for the reader.
-func (l *link) hold() {
+// seize and yield are Lock and Unlock of mu for the reader.
+func (l *link) seize() {
 	l.mu.Lock()
 	l.seized = true
 }
 
-func (l *link) unhold() {
+func (l *link) yield() {
 	l.seized = false
 	l.mu.Unlock()
 }
@@ -68,11 +68,11 @@ func (l *link) caught(err *error) {
 		return
 	}
 	if !l.seized {
-		l.hold()
+		l.seize()
 	}
 	l.defect(v)
 	*err = l.failure
-	l.unhold()
+	l.yield()
 	l.turn.mend()
 }
 

@@ -163,7 +163,7 @@ func TestPanicOfAHandler(t *testing.T) {
 			if text, err := get(client, "/bad"); err == nil && at != "Ended" {
 				t.Errorf("an answer in spite of it: %q", text)
 			}
-			testwait.Until(t, "all of that connection has ended", func() bool { return v.Active() == 0 && b.pools[0].calls() == 1 })
+			testwait.Until(t, "all of that connection has ended", func() bool { return v.active() == 0 && b.pools[0].calls() == 1 })
 			if n := b.panics.Load(); n != 1 {
 				t.Errorf("%d panics", n)
 			}
@@ -176,7 +176,7 @@ func TestPanicOfAHandler(t *testing.T) {
 			if text, err := get(client, "/"); text != "fine" || err != nil {
 				t.Errorf("afterwards: %q %v", text, err)
 			}
-			if n := b.pools[0].Connections(); n != 1 {
+			if n := b.pools[0].connections(); n != 1 {
 				t.Errorf("%d connections to the endpoint", n)
 			}
 		})

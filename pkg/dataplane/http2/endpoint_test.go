@@ -296,7 +296,7 @@ func TestStreamLimits(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if n := int64(rig.pools[0].Connections()); n > conns {
+				if n := int64(rig.pools[0].connections()); n > conns {
 					t.Errorf("%d connections", n)
 				}
 				if n := most.Load(); n > int64(limit)*conns {

@@ -84,9 +84,9 @@ func (c *endpointConn) run(ctx context.Context) error {
 
 func (c *endpointConn) speak() (err error) {
 	defer c.caught(&err)
-	c.hold()
+	c.seize()
 	c.greet(&c.turn, append(c.put().b, preface...), http2.Setting{ID: http2.SettingEnablePush, Val: 0})
-	c.unhold()
+	c.yield()
 	c.turn.flush()
 	return c.link.run()
 }

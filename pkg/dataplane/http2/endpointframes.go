@@ -13,24 +13,24 @@ import (
 
 func (c *endpointConn) settingsTaken(t *Turn, first bool) {
 	if first {
-		c.hold()
+		c.seize()
 		c.ready = true
-		c.unhold()
+		c.yield()
 	}
 	c.owner.connReady(t, c, first)
 }
 
 func (c *endpointConn) headers(t *Turn, h *headers) error {
-	c.hold()
+	c.seize()
 	c.pings = 0
 	k := c.calls[h.id]
 	if k == nil || k.answeredAll {
-		defer c.unhold()
+		defer c.yield()
 		return c.lateHeaders(h)
 	}
 	answered, near, token := k.answered, k.near, k.nearToken
 	k.heard = true
-	c.unhold()
+	c.yield()
 	if answered {
 		return c.trailers(t, h, near, token)
 	}
@@ -60,26 +60,26 @@ func (c *endpointConn) head(t *Turn, h *headers, near Near, token uint64) error 
 		return lost
 	}
 	r := &c.response
-	c.hold()
+	c.seize()
 	k := c.calls[h.id]
 	if k == nil || k.nearToken != token {
-		c.unhold()
+		c.yield()
 		return nil
 	}
 	if err == nil {
 		err = k.judge(r, h.end)
 	}
 	if err != nil {
-		return c.wrong(t, k, err)
+		return c.violated(t, k, err)
 	}
 	if r.Status >= 200 {
 		k.answered = true
 	}
 	if h.end {
-		k.respond(t)
+		k.answerEnded(t)
 	}
 	c.earnAll()
-	c.unhold()
+	c.yield()
 	near.Response(t, token, r, h.end)
 	return nil
 }
@@ -91,68 +91,68 @@ func (c *endpointConn) trailers(t *Turn, h *headers, near Near, token uint64) er
 		return lost
 	}
 	c.fields = fields
-	c.hold()
+	c.seize()
 	k := c.calls[h.id]
 	if k == nil || k.nearToken != token {
-		c.unhold()
+		c.yield()
 		return nil
 	}
 	if err == nil && (!h.end || k.length > 0) {
 		err = errors.New("trailers that do not end the stream, or come too early")
 	}
 	if err != nil {
-		return c.wrong(t, k, err)
+		return c.violated(t, k, err)
 	}
-	k.respond(t)
-	c.unhold()
+	k.answerEnded(t)
+	c.yield()
 	near.Trailers(t, token, fields)
 	return nil
 }
 
-// wrong ends a call whose answer broke the rules. It needs mu by hold, and gives it back: the Near is called without.
-func (c *endpointConn) wrong(t *Turn, k *call, err error) error {
+// violated ends a call whose answer broke the rules. It needs mu by seize, and yields it: the Near is called without.
+func (c *endpointConn) violated(t *Turn, k *call, err error) error {
 	near, token := k.near, k.nearToken
 	e := &upstream.Error{Reason: upstream.ProtocolError, NextHop: c.address, Err: err}
 	c.cancel(t, k, http2.ErrCodeProtocol)
 	spent := c.spend(Misbehaviour)
-	c.unhold()
+	c.yield()
 	near.Failed(t, token, e)
 	return spent
 }
 
 func (c *endpointConn) refuse(t *Turn, id uint32, code http2.ErrCode) error {
-	c.hold()
+	c.seize()
 	k := c.calls[id]
 	if k == nil {
-		defer c.unhold()
+		defer c.yield()
 		return c.spend(Misbehaviour)
 	}
-	return c.wrong(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
+	return c.violated(t, k, fmt.Errorf("a frame breaks the rules: %s", code))
 }
 
 func (c *endpointConn) data(t *Turn, fh http2.FrameHeader, p []byte) error {
-	c.hold()
+	c.seize()
 	c.pings = 0
 	if err := c.received(t, int(fh.Length)); err != nil {
-		c.unhold()
+		c.yield()
 		return err
 	}
 	k := c.calls[fh.StreamID]
 	if k == nil || k.answeredAll {
-		defer c.unhold()
+		defer c.yield()
 		return c.lateFrame("DATA", fh.StreamID)
 	}
 	p, padding, err := unpad(fh, p)
 	if err != nil {
-		c.unhold()
+		c.yield()
 		return err
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
 	if err := k.receive(int(fh.Length), len(p), end); err != nil {
-		return c.wrong(t, k, err)
+		return c.violated(t, k, err)
 	}
 	if len(p) == 0 && !end {
-		defer c.unhold()
+		defer c.yield()
 		// Nothing of it is passed on, so nothing else gives the padding back (RFC 9113 section 6.9.1).
 		k.consumed(t, padding)
 		return c.spend(EmptyFrames)
@@ -160,9 +160,9 @@ func (c *endpointConn) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	c.earn(WindowFlood, PingFlood)
 	near, token, own := k.near, k.nearToken, k.token
 	if end {
-		k.respond(t)
+		k.answerEnded(t)
 	}
-	c.unhold()
+	c.yield()
 	n := near.Data(t, token, p, end)
 	if !end {
 		k.Consumed(t, own, n+padding)
@@ -179,10 +179,10 @@ func (c *endpointConn) lateFrame(kind string, id uint32) error {
 }
 
 func (c *endpointConn) reset(t *Turn, id uint32, code http2.ErrCode) error {
-	c.hold()
+	c.seize()
 	k := c.calls[id]
 	if k == nil {
-		defer c.unhold()
+		defer c.yield()
 		return c.lateFrame("RST_STREAM", id)
 	}
 	near, token := k.near, k.nearToken
@@ -199,7 +199,7 @@ func (c *endpointConn) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		e.Reason = upstream.ProtocolError
 	}
 	c.close(t, k)
-	c.unhold()
+	c.yield()
 	near.Failed(t, token, e)
 	return nil
 }
@@ -211,7 +211,7 @@ func (c *endpointConn) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 		token uint64
 	}
 	var back []lost
-	c.hold()
+	c.seize()
 	c.leaving, c.goneLast = true, min(last, c.goneLast)
 	for id, k := range c.calls {
 		if id > c.goneLast {
@@ -223,7 +223,7 @@ func (c *endpointConn) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 		c.quit(t)
 	}
 	useless := c.useless()
-	c.unhold()
+	c.yield()
 	c.owner.connLeaves(t, c, useless)
 	for _, l := range back {
 		l.near.Failed(t, l.token, &upstream.Error{
@@ -233,7 +233,7 @@ func (c *endpointConn) goneAway(t *Turn, last uint32, code http2.ErrCode) {
 	}
 }
 
-func (c *endpointConn) opened(t *Turn, id uint32, n int) (bool, error) {
+func (c *endpointConn) windowUpdated(t *Turn, id uint32, n int) (bool, error) {
 	if id == 0 {
 		c.refill(t)
 		return true, nil
@@ -248,7 +248,7 @@ func (c *endpointConn) opened(t *Turn, id uint32, n int) (bool, error) {
 	return true, nil
 }
 
-func (c *endpointConn) widened(n int) bool {
+func (c *endpointConn) initialWindowChanged(n int) bool {
 	for _, k := range c.calls {
 		if k.window += n; k.window > maxWindow {
 			return false

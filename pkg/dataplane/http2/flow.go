@@ -28,8 +28,8 @@ type flow struct {
 
 // flowOwner hears what becomes of a flow, with the connection's lock held.
 type flowOwner interface {
-	// left says that n bytes left the queue.
-	left(t *Turn, n int)
+	// sentSome says that n bytes of the queue were sent.
+	sentSome(t *Turn, n int)
 	// sentEnd says that END_STREAM was sent.
 	sentEnd(t *Turn)
 }
@@ -133,7 +133,7 @@ func (l *link) pump(t *Turn, f *flow) {
 		return
 	}
 	f.queue.skip(n)
-	f.owner.left(t, n)
+	f.owner.sentSome(t, n)
 	switch {
 	case f.ended:
 		f.owner.sentEnd(t)

@@ -209,8 +209,8 @@ func FuzzServer(f *testing.F) {
 		if h.begun != h.ended {
 			t.Fatalf("%d requests began, %d ended", h.begun, h.ended)
 		}
-		if v.held != 0 || len(v.streams) != 0 {
-			t.Fatalf("%d bytes held, %d streams open", v.held, len(v.streams))
+		if v.buffered != 0 || len(v.streams) != 0 {
+			t.Fatalf("%d bytes held, %d streams open", v.buffered, len(v.streams))
 		}
 	})
 }
@@ -234,7 +234,7 @@ func (o *observed) event(token uint64, what string) bool {
 	return true
 }
 
-func (o *observed) Ready(*Turn, uint64) bool { return false }
+func (o *observed) Ready(*Turn, uint64) {}
 
 func (o *observed) Failed(_ *Turn, token uint64, e *upstream.Error) {
 	o.mu.Lock()

@@ -76,8 +76,8 @@ type Opener interface {
 // take. None blocks. A token that is not in use any more makes each do nothing:
 // that is how the two sides, which end at times of their own, need not wait for each other.
 type Near interface {
-	// Ready says that it is worth calling Open again; false if nobody waits.
-	Ready(t *Turn, token uint64) bool
+	// Ready says that it is worth calling Open again.
+	Ready(t *Turn, token uint64)
 	// Failed says that the attempt is over without an end of the answer.
 	Failed(t *Turn, token uint64, e *upstream.Error)
 	// Response has the head of an answer, 1xx ones included.

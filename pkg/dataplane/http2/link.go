@@ -26,10 +26,10 @@ type side interface {
 	goneAway(t *Turn, last uint32, code http2.ErrCode)
 	// settingsTaken says that the peer's settings have been taken, for the first time or again.
 	settingsTaken(t *Turn, first bool)
-	// opened says that a stream may send more, or all may for id 0. known is false for a stream that never was. It needs mu.
-	opened(t *Turn, id uint32, n int) (known bool, err error)
-	// widened adds to the send windows of all streams; false where one gets too large. It needs mu.
-	widened(n int) bool
+	// windowUpdated says that a stream may send n more, or all may for id 0. known is false for a stream that never was. It needs mu.
+	windowUpdated(t *Turn, id uint32, n int) (known bool, err error)
+	// initialWindowChanged adds n to the send windows of all streams; false where one gets too large. It needs mu.
+	initialWindowChanged(n int) bool
 	// tick looks for what stalls; it is called every PingTimeout/2. An error ends the connection. It needs mu.
 	tick(t *Turn) error
 	// last is the highest stream of the peer's that we have seen to. It needs mu.
@@ -56,7 +56,7 @@ type link struct {
 	pending headers
 	partial []byte
 	parts   int
-	// seized: the reader holds mu by hold.
+	// seized: the reader holds mu by seize.
 	seized bool
 
 	// guarded by mu
@@ -65,8 +65,9 @@ type link struct {
 	enc     *header.Encoder
 	// sendWindow and recvWindow are those of the connection; owed is what came and is not given back yet.
 	sendWindow, recvWindow, owed int
-	// held is what we hold of bodies that came here, up to holds; 0 is no limit.
-	held, holds int
+	// buffered is what we hold of bodies that came here. Above maxBuffered the connection's window is not given back; 0
+	// is no limit.
+	buffered, maxBuffered int
 	// What the peer's settings say.
 	peerWindow, peerFrame int
 	peerStreams           uint32
@@ -126,7 +127,7 @@ func (l *link) next() (http2.FrameHeader, []byte, error) {
 			if len(have) >= headLen+n {
 				fh, err := l.framer.ReadFrameHeader()
 				if err != nil {
-					return fh, nil, l.framing(err)
+					return fh, nil, l.framerError(err)
 				}
 				return fh, l.have()[:n], nil
 			}
@@ -208,7 +209,7 @@ func (l *link) received(t *Turn, n int) error {
 
 // repay gives the connection's window back, unless we hold too much already. It needs mu.
 func (l *link) repay(t *Turn) {
-	if l.owed < l.cfg.ConnWindow/4 || l.holds > 0 && l.held > l.holds {
+	if l.owed < l.cfg.ConnWindow/4 || l.maxBuffered > 0 && l.buffered > l.maxBuffered {
 		return
 	}
 	l.send(t, appendWindowUpdate(l.put().b, 0, l.owed))

@@ -16,8 +16,8 @@ type headers struct {
 	loop bool
 }
 
-// framing makes a ConnError of an error of the framer's.
-func (l *link) framing(err error) error {
+// framerError makes a ConnError of an error of the framer's.
+func (l *link) framerError(err error) error {
 	if code, ok := errors.AsType[http2.ConnectionError](err); ok {
 		text := "a frame breaks the rules"
 		if detail := l.framer.ErrorDetail(); detail != nil {
@@ -90,7 +90,7 @@ func (l *link) priority(t *Turn, fh http2.FrameHeader, p []byte) error {
 func (l *link) parsed(t *Turn, fh http2.FrameHeader) error {
 	f, err := l.framer.ReadFrameForHeader(fh)
 	if err != nil {
-		return l.framing(err)
+		return l.framerError(err)
 	}
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
@@ -165,7 +165,7 @@ func (l *link) window(t *Turn, fh http2.FrameHeader, p []byte) error {
 			return flowError("the connection's window is over 2^31-1")
 		}
 	}
-	known, err := l.side.opened(t, fh.StreamID, n)
+	known, err := l.side.windowUpdated(t, fh.StreamID, n)
 	if !known {
 		return protocolError("WINDOW_UPDATE on a stream that never was")
 	}
@@ -202,13 +202,13 @@ func (l *link) settings(t *Turn, f *http2.SettingsFrame) error {
 	}
 	first := !l.began
 	l.began = true
-	l.hold()
+	l.seize()
 	err := f.ForeachSetting(func(s http2.Setting) error { return l.setting(s) })
 	if err == nil {
 		l.send(t, appendSettingsAck(l.put().b))
-		_, err = l.side.opened(t, 0, 0)
+		_, err = l.side.windowUpdated(t, 0, 0)
 	}
-	l.unhold()
+	l.yield()
 	if err != nil {
 		return l.asConnError(err)
 	}
@@ -220,7 +220,7 @@ func (l *link) asConnError(err error) error {
 	if _, ok := errors.AsType[*ConnError](err); ok {
 		return err
 	}
-	return l.framing(err)
+	return l.framerError(err)
 }
 
 // setting takes one. It needs mu.
@@ -232,7 +232,7 @@ func (l *link) setting(s http2.Setting) error {
 	case http2.SettingInitialWindowSize:
 		delta := int(s.Val) - l.peerWindow
 		l.peerWindow = int(s.Val)
-		if !l.side.widened(delta) {
+		if !l.side.initialWindowChanged(delta) {
 			return flowError("the initial window makes one larger than 2^31-1")
 		}
 	case http2.SettingMaxFrameSize:

@@ -154,8 +154,8 @@ func (p *Pool) enoughDialling(n int) bool {
 	return n <= p.dialling*each
 }
 
-// Connections is how many are open, whatever they carry.
-func (p *Pool) Connections() int {
+// connections is how many are open, whatever they carry.
+func (p *Pool) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns) + len(p.leaving)

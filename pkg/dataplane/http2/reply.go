@@ -8,9 +8,9 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// ErrorReply is the answer for an error of ours: for gRPC trailers only, with
+// errorReply is the answer for an error of ours: for gRPC trailers only, with
 // status 200 whatever happened, for others a line of text; Proxy-Status (RFC 9209) in both.
-func ErrorReply(e *upstream.Error, grpc bool) *Reply {
+func errorReply(e *upstream.Error, grpc bool) *Reply {
 	if grpc {
 		return &Reply{Status: http.StatusOK, Fields: append([]message.Field{
 			{Name: "content-type", Value: "application/grpc"},

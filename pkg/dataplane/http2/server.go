@@ -68,7 +68,7 @@ func NewServer(nc net.Conn, early []byte, h Handler, c Config) *Server {
 	v := &Server{handler: h, streams: map[uint32]*stream{}, goodbye: maxID}
 	cfg := c.withDefaults()
 	v.init(nc, early, cfg, v)
-	v.holds = cfg.MaxBuffered
+	v.maxBuffered = cfg.MaxBuffered
 	return v
 }
 
@@ -91,7 +91,7 @@ func (v *Server) speak() (err error) {
 	if err := v.preface(); err != nil {
 		return err
 	}
-	v.hold()
+	v.seize()
 	v.greet(&v.turn, v.put().b,
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(v.cfg.MaxStreams)},
 		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
@@ -99,7 +99,7 @@ func (v *Server) speak() (err error) {
 	if v.toGo {
 		v.warn(&v.turn)
 	}
-	v.unhold()
+	v.yield()
 	return v.run()
 }
 
@@ -116,8 +116,8 @@ func (v *Server) preface() error {
 	return nil
 }
 
-// Active is how many streams are open.
-func (v *Server) Active() int {
+// active is how many streams are open.
+func (v *Server) active() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return len(v.streams)
@@ -247,7 +247,7 @@ func (v *Server) close(t *Turn, s *stream, ours bool, e *upstream.Error) {
 		v.buckets[RapidReset].give(1, v.cfg.MaxStreams)
 	}
 	if left := s.received - s.credited; left > 0 {
-		v.held -= int(left)
+		v.buffered -= int(left)
 		v.repay(t)
 	}
 	v.grown -= s.grown

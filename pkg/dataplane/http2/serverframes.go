@@ -110,9 +110,9 @@ func (v *Server) trailers(t *Turn, s *stream, h *headers) error {
 	s.trailers = fields
 	switch {
 	case s.recvEnded:
-		return v.broke(t, s, http2.ErrCodeStreamClosed)
+		return v.violated(t, s, http2.ErrCodeStreamClosed)
 	case err != nil || !h.end || h.loop || s.length > 0:
-		return v.broke(t, s, http2.ErrCodeProtocol)
+		return v.violated(t, s, http2.ErrCodeProtocol)
 	}
 	s.hasTrailers = true
 	s.recvEnded = true
@@ -124,7 +124,7 @@ func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s := v.streams[id]; s != nil {
-		return v.broke(t, s, code)
+		return v.violated(t, s, code)
 	}
 	if id > v.lastID {
 		// A stream that never was cannot be reset (RFC 9113 section 6.4).
@@ -134,8 +134,8 @@ func (v *Server) refuse(t *Turn, id uint32, code http2.ErrCode) error {
 	return v.spend(Misbehaviour)
 }
 
-// broke resets a stream whose client broke a rule. It needs mu.
-func (v *Server) broke(t *Turn, s *stream, code http2.ErrCode) error {
+// violated resets a stream whose client broke a rule. It needs mu.
+func (v *Server) violated(t *Turn, s *stream, code http2.ErrCode) error {
 	e := &upstream.Error{Reason: upstream.BadBody, Err: fmt.Errorf("the client broke the rules of HTTP/2: %s", code)}
 	s.giveUp(t, e)
 	v.send(t, appendReset(v.put().b, s.id, code))
@@ -192,10 +192,10 @@ func (v *Server) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
 	if s.recvEnded {
-		return v.broke(t, s, http2.ErrCodeStreamClosed)
+		return v.violated(t, s, http2.ErrCodeStreamClosed)
 	}
 	if s.recvWindow -= int(fh.Length); s.recvWindow < 0 {
-		return v.broke(t, s, http2.ErrCodeFlowControl)
+		return v.violated(t, s, http2.ErrCodeFlowControl)
 	}
 	p, padding, err := unpad(fh, p)
 	if err != nil {
@@ -209,7 +209,7 @@ func (v *Server) data(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 	if s.length >= 0 {
 		if s.length -= int64(len(p)); s.length < 0 || end && s.length > 0 {
-			return v.broke(t, s, http2.ErrCodeProtocol)
+			return v.violated(t, s, http2.ErrCodeProtocol)
 		}
 	}
 	v.earn(WindowFlood, PingFlood)
@@ -260,7 +260,7 @@ func (v *Server) goneAway(*Turn, uint32, http2.ErrCode) {}
 // settingsTaken does nothing: nobody waits for a client's settings.
 func (v *Server) settingsTaken(*Turn, bool) {}
 
-func (v *Server) opened(t *Turn, id uint32, n int) (bool, error) {
+func (v *Server) windowUpdated(t *Turn, id uint32, n int) (bool, error) {
 	if id == 0 {
 		v.refill(t)
 		return true, nil
@@ -270,12 +270,12 @@ func (v *Server) opened(t *Turn, id uint32, n int) (bool, error) {
 		return id <= v.lastID && id%2 == 1, nil
 	}
 	if !v.widen(t, &s.flow, n) {
-		return true, v.broke(t, s, http2.ErrCodeFlowControl)
+		return true, v.violated(t, s, http2.ErrCodeFlowControl)
 	}
 	return true, nil
 }
 
-func (v *Server) widened(n int) bool {
+func (v *Server) initialWindowChanged(n int) bool {
 	for _, s := range v.streams {
 		if s.window += n; s.window > maxWindow {
 			return false

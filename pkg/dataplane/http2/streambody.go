@@ -21,7 +21,7 @@ func (s *stream) body(t *Turn, p []byte, end bool) {
 	v := s.server
 	s.received += int64(len(p))
 	s.came = true
-	v.held += len(p)
+	v.buffered += len(p)
 	s.recvEnded = end
 	if limit := v.cfg.MaxRequestBytes; limit > 0 && s.received > limit && s.phase != replying {
 		s.fail(t, upstream.TooLarge(limit))
@@ -74,7 +74,7 @@ func (s *stream) consume(t *Turn, n int) {
 	}
 	v := s.server
 	s.credited = s.consumed
-	v.held -= more
+	v.buffered -= more
 	s.owed += more
 	s.repay(t)
 	v.repay(t)
@@ -91,8 +91,8 @@ func (s *stream) repay(t *Turn) {
 	s.owed = 0
 }
 
-// left implements flowOwner.
-func (s *stream) left(t *Turn, n int) {
+// sentSome implements flowOwner.
+func (s *stream) sentSome(t *Turn, n int) {
 	if s.phase == sending {
 		s.far.Consumed(t, s.farToken, s.grow(n))
 	}

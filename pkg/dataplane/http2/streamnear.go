@@ -8,15 +8,13 @@ import (
 )
 
 // Ready implements Near.
-func (s *stream) Ready(t *Turn, token uint64) bool {
+func (s *stream) Ready(t *Turn, token uint64) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	defer s.server.guard()
-	if s.attempt != token || s.phase != waiting {
-		return false
+	if s.attempt == token && s.phase == waiting {
+		s.open(t, true)
 	}
-	s.open(t, true)
-	return true
 }
 
 // Failed implements Near.

@@ -21,7 +21,7 @@ func (s *stream) fail(t *Turn, e *upstream.Error) {
 		// Nobody knows what an answer would be worth.
 		s.breakOff(t, e)
 	case !s.answered:
-		s.reply(t, ErrorReply(e, s.grpc), e)
+		s.reply(t, errorReply(e, s.grpc), e)
 	case s.grpc && e.Reason != upstream.ClientGone:
 		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, errorTrailers(e)) })
 	default:

@@ -98,7 +98,7 @@ func TestRetire(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	testwait.Until(t, "no connection is left", func() bool { return pool.Connections() == 0 })
+	testwait.Until(t, "no connection is left", func() bool { return pool.connections() == 0 })
 }
 
 // TestRetireCuts: what is not over at the end of the drain time fails with the reason.
@@ -133,14 +133,14 @@ func TestCloseIdle(t *testing.T) {
 		}
 		testwait.Until(t, "nothing is on its way", func() bool { return rig.active() == 0 && rig.pools[0].calls() == 0 })
 		rig.pools[0].CloseIdle()
-		testwait.Until(t, "no connection is left", func() bool { return rig.pools[0].Connections() == 0 })
+		testwait.Until(t, "no connection is left", func() bool { return rig.pools[0].connections() == 0 })
 	}
 }
 
 // active is how many requests clients have open.
 func (r *relayRig) active() (n int) {
 	for _, v := range r.all() {
-		n += v.Active()
+		n += v.active()
 	}
 	return n
 }
@@ -171,7 +171,7 @@ func TestCloseIdleLeavesWhatIsWaitedFor(t *testing.T) {
 		}
 		a.End()
 	})
-	testwait.Until(t, "it waits at a connection", func() bool { return p.Connections() == 1 && p.wanted() })
+	testwait.Until(t, "it waits at a connection", func() bool { return p.connections() == 1 && p.wanted() })
 	p.CloseIdle()
 	close(raise)
 	wg.Wait()

@@ -8,23 +8,21 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// asker is the Near of an Asking.
-type asker Asking
+// askingNear is an Asking as its Near.
+type askingNear Asking
 
 // Ready implements Near.
-func (a *asker) Ready(t *Turn, _ uint64) bool {
+func (a *askingNear) Ready(t *Turn, _ uint64) {
 	a.mu.Lock()
-	waits := a.to != nil
-	if waits {
+	if a.to != nil {
 		(*Asking)(a).open(t, true)
 	}
 	a.mu.Unlock()
 	wake(a.readable)
-	return waits
 }
 
 // Failed implements Near.
-func (a *asker) Failed(_ *Turn, _ uint64, e *upstream.Error) {
+func (a *askingNear) Failed(_ *Turn, _ uint64, e *upstream.Error) {
 	a.mu.Lock()
 	if a.failed == nil {
 		a.failed, a.to = e, nil
@@ -35,7 +33,7 @@ func (a *asker) Failed(_ *Turn, _ uint64, e *upstream.Error) {
 }
 
 // Response implements Near.
-func (a *asker) Response(t *Turn, token uint64, r *message.Response, end bool) {
+func (a *askingNear) Response(t *Turn, token uint64, r *message.Response, end bool) {
 	a.mu.Lock()
 	if r.Status < 200 {
 		a.interims++
@@ -52,7 +50,7 @@ func (a *asker) Response(t *Turn, token uint64, r *message.Response, end bool) {
 }
 
 // Data implements Near.
-func (a *asker) Data(_ *Turn, _ uint64, p []byte, end bool) int {
+func (a *askingNear) Data(_ *Turn, _ uint64, p []byte, end bool) int {
 	a.mu.Lock()
 	defer wake(a.readable)
 	defer a.mu.Unlock()
@@ -65,7 +63,7 @@ func (a *asker) Data(_ *Turn, _ uint64, p []byte, end bool) int {
 }
 
 // Trailers implements Near.
-func (a *asker) Trailers(_ *Turn, _ uint64, fields []message.Field) {
+func (a *askingNear) Trailers(_ *Turn, _ uint64, fields []message.Field) {
 	a.mu.Lock()
 	a.trailers, a.whole = slices.Clone(fields), true
 	a.mu.Unlock()
@@ -73,7 +71,7 @@ func (a *asker) Trailers(_ *Turn, _ uint64, fields []message.Field) {
 }
 
 // Consumed implements Near.
-func (a *asker) Consumed(_ *Turn, _ uint64, n int) {
+func (a *askingNear) Consumed(_ *Turn, _ uint64, n int) {
 	a.mu.Lock()
 	a.ahead -= n
 	a.mu.Unlock()
