@@ -33,6 +33,7 @@ type Chunked struct {
 	fields         head
 }
 
+// chunkState is what comes next.
 type chunkState uint8
 
 const (
@@ -122,6 +123,7 @@ func (c *Chunked) step(b byte) error {
 	return nil
 }
 
+// size takes one byte of the line that begins a chunk.
 func (c *Chunked) size(b byte) error {
 	c.line++
 	if d := unhex(b); d >= 0 {
@@ -189,6 +191,7 @@ func (c *Chunked) trailer(p []byte) (used int, done bool, err error) {
 
 var crlf, endOfHead = []byte("\r\n"), []byte("\r\n\r\n")
 
+// parseTrailers reads the trailer fields, which have the form of a head's.
 func (c *Chunked) parseTrailers() error {
 	h := &c.fields
 	h.reset()

@@ -231,6 +231,7 @@ func parseLength(b []byte) (int64, error) {
 	return n, nil
 }
 
+// connection notes what a Connection field says; of the fields that it names only that there are some (dropNamed).
 func (h *head) connection(value []byte) {
 	for token := range bytes.SplitSeq(value, []byte{','}) {
 		switch token = trim(token); {

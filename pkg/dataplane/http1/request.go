@@ -226,6 +226,7 @@ func (r *Request) authority() error {
 	return nil
 }
 
+// equalHosts compares two authorities, whose letters may differ in case.
 func equalHosts(a, b string) bool {
 	if len(a) != len(b) {
 		return false

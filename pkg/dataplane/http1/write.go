@@ -42,6 +42,7 @@ func AppendRequest(dst []byte, m *message.Request) []byte {
 	return appendRequest(dst, m, trailers)
 }
 
+// appendRequest writes the head from its values.
 func appendRequest(dst []byte, m *message.Request, trailers bool) []byte {
 	dst = requestLine(dst, m)
 	dst = appendField(dst, "host", m.Authority)
@@ -70,6 +71,7 @@ func requestLine(dst []byte, m *message.Request) []byte {
 	return append(dst, " HTTP/1.1\r\n"...)
 }
 
+// endRequest writes what this connection has to say, and ends the head.
 func endRequest(dst []byte, m *message.Request, trailers bool) []byte {
 	if m.Length < 0 {
 		dst = append(dst, "transfer-encoding: chunked\r\n"...)
@@ -117,6 +119,7 @@ func AppendResponse(dst []byte, m *message.Response, f Framing) []byte {
 	return appendResponse(dst, m, "", f)
 }
 
+// appendResponse writes the head from its values; protocol is that of a 101.
 func appendResponse(dst []byte, m *message.Response, protocol string, f Framing) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(m.Status), 10)
@@ -136,6 +139,7 @@ func appendResponse(dst []byte, m *message.Response, protocol string, f Framing)
 	return endResponse(dst, m.Status, protocol, f)
 }
 
+// endResponse writes what this connection has to say, and ends the head.
 func endResponse(dst []byte, status int, protocol string, f Framing) []byte {
 	if f.Chunked {
 		dst = append(dst, "transfer-encoding: chunked\r\n"...)

@@ -46,6 +46,7 @@ func (c *endpointConn) quitIfIdle() {
 // idleTime is how long a connection may be without calls.
 const idleTime = time.Minute
 
+// tick implements side: it ends a connection that carries nothing, and calls whose endpoint does not read. It needs mu.
 func (c *endpointConn) tick(t *Turn) error {
 	if len(c.calls) == 0 {
 		if c.idleFor += c.tickEvery(); c.idleFor >= idleTime {

@@ -73,6 +73,7 @@ func (l *link) sendTrailers(t *Turn, f *flow, fields []message.Field) {
 	}
 }
 
+// emitTrailers sends them now, and with them the end of the stream. It needs mu.
 func (l *link) emitTrailers(t *Turn, f *flow, fields []message.Field) {
 	o := l.put()
 	at := len(o.b)

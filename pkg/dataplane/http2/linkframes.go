@@ -62,6 +62,7 @@ func (l *link) frame(t *Turn, fh http2.FrameHeader, p []byte) error {
 	}
 }
 
+// resetStream takes an RST_STREAM (RFC 9113 section 6.4).
 func (l *link) resetStream(t *Turn, fh http2.FrameHeader, p []byte) error {
 	if len(p) != 4 {
 		return &ConnError{Code: http2.ErrCodeFrameSize, Text: "RST_STREAM that has not 4 bytes"}
@@ -143,6 +144,7 @@ func (l *link) block(t *Turn, fh http2.FrameHeader, p []byte) error {
 	return err
 }
 
+// window takes a WINDOW_UPDATE (RFC 9113 section 6.9).
 func (l *link) window(t *Turn, fh http2.FrameHeader, p []byte) error {
 	if len(p) != 4 {
 		return &ConnError{Code: http2.ErrCodeFrameSize, Text: "WINDOW_UPDATE that has not 4 bytes"}
@@ -172,6 +174,7 @@ func (l *link) window(t *Turn, fh http2.FrameHeader, p []byte) error {
 	return err
 }
 
+// ping answers a PING, or notes the answer to ours (RFC 9113 section 6.7).
 func (l *link) ping(t *Turn, fh http2.FrameHeader, p []byte) error {
 	switch {
 	case len(p) != 8:

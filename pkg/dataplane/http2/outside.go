@@ -15,6 +15,7 @@ type outsideFails struct {
 	over bool
 }
 
+// outsideFail is one of them, with the error that ends it.
 type outsideFail struct {
 	ticket Ticket
 	err    *upstream.Error

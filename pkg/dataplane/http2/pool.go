@@ -108,6 +108,8 @@ func (p *patientPool) Open(t *Turn, near Near, token uint64, r *message.Request,
 // Cancel implements Opener.
 func (p *patientPool) Cancel(near Near, token uint64) { (*Pool)(p).Cancel(near, token) }
 
+// open has w sent on the first connection with a place, or queued. One that waited already goes before those in the queue,
+// whom any other may not overtake.
 func (p *Pool) open(t *Turn, w waiter, r *message.Request, end, waited bool) (Far, uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,6 +4,7 @@ import "sync"
 
 const chunkSize = 16 << 10
 
+// chunk is memory of a queue, from a pool.
 type chunk [chunkSize]byte
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
@@ -16,6 +17,7 @@ type queue struct {
 	size     int
 }
 
+// push copies p to the end.
 func (q *queue) push(p []byte) {
 	q.size += len(p)
 	for len(p) > 0 {
@@ -38,6 +40,7 @@ func (q *queue) peek(n int) []byte {
 	return q.chunks[0][q.from:min(end, q.from+n)]
 }
 
+// skip drops the first n bytes.
 func (q *queue) skip(n int) {
 	q.size -= n
 	q.from += n

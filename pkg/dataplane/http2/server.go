@@ -86,6 +86,7 @@ func (v *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("http2: %w", err)
 }
 
+// speak greets and reads, until the last frame.
 func (v *Server) speak() (err error) {
 	defer v.caught(&err)
 	if err := v.preface(); err != nil {
@@ -103,6 +104,7 @@ func (v *Server) speak() (err error) {
 	return v.run()
 }
 
+// preface reads what a client says first.
 func (v *Server) preface() error {
 	for len(v.have()) < len(preface) {
 		if err := v.more(); err != nil {

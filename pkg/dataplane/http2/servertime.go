@@ -9,6 +9,8 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
+// tick implements side: it ends a connection that carries nothing, one whose window stays zero, and streams that
+// neither side moves. It needs mu.
 func (v *Server) tick(t *Turn) error {
 	if len(v.streams) == 0 {
 		if v.idleFor += v.tickEvery(); v.idleFor >= v.cfg.IdleTimeout {

@@ -75,6 +75,7 @@ type wire struct {
 	writers sync.WaitGroup
 }
 
+// init sets up what is set once; early is what was read of nc already.
 func (w *wire) init(nc net.Conn, early []byte, stall time.Duration) {
 	w.nc, w.stallAfter = nc, stall
 	if sc, ok := nc.(syscall.Conn); ok && nonblocking {
@@ -162,6 +163,7 @@ func (w *wire) release() {
 	}
 }
 
+// tryRead reads once, and has RawConn wait where nothing is there: with idle called, and the buffer given back.
 func (w *wire) tryRead(fd uintptr) bool {
 	w.room()
 	for {

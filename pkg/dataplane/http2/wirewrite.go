@@ -150,6 +150,7 @@ func (w *wire) later(o *output, from int) {
 	})
 }
 
+// writeOut is the goroutine of later. When all is written it writes what has come meanwhile, as write does.
 func (w *wire) writeOut(t *Turn, o *output, from int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

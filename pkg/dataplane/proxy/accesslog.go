@@ -94,6 +94,7 @@ func (l *AccessLog) Run(ctx context.Context) error {
 	}
 }
 
+// write is the loop of Run. Lines are flushed when no other waits.
 func (l *AccessLog) write(ctx context.Context) error {
 	w := bufio.NewWriterSize(l.out, 64<<10)
 	lines := json.NewEncoder(w)

@@ -170,6 +170,7 @@ func (b *bridge) clientGone(ctx context.Context, err error) *upstream.Error {
 	return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 }
 
+// switched passes on that an endpoint of HTTP/1.1 has changed protocols for an extended CONNECT.
 func (b *bridge) switched() (up, client halfCloser, err error) {
 	k, fits := b.sent.call.(*relay.Call)
 	v, asked := b.bridgeClient.(*client2)
@@ -194,6 +195,7 @@ func (b *bridge) describe(e *entry) {
 	e.GRPCStatus = b.grpcStatus
 }
 
+// close ends what is left of both sides.
 func (b *bridge) close() {
 	if s := b.sent; s != nil {
 		if !b.body.complete() {

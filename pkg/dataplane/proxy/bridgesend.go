@@ -25,6 +25,7 @@ type clientBody struct {
 	rest   []byte
 }
 
+// Read implements io.Reader.
 func (r *clientBody) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		part, err := r.client.read()
@@ -89,6 +90,7 @@ func (s *sending) within(limit time.Duration) *time.Timer {
 	})
 }
 
+// send opens the call, has the body uploaded, and waits for the head of the answer.
 func (b *bridge) send(ctx context.Context, lease *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
 	c, err := b.open(b.request)
 	b.open = nil
@@ -219,6 +221,7 @@ func (b *bridge) hangUp() {
 	s.done()
 }
 
+// acquire has a place at the endpoint. Over HTTP/2 that is with the request's head, over HTTP/1.1 a connection.
 func (b *bridge) acquire(ctx context.Context, lease *endpoints.Lease) error {
 	switch {
 	case b.http2 != (lease.HTTP2 != nil):

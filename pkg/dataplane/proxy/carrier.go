@@ -22,7 +22,7 @@ type carrier interface {
 	// toward gives the carrier to the cluster's endpoints, itself or another one. It comes after the last bound.
 	toward(c *endpoints.Cluster) carrier
 
-	// acquire has a connection to an endpoint; nothing of the request is sent with it. Its error is an *upstream.Error.
+	// acquire has a connection to an endpoint, or a place on one. Its error is an *upstream.Error: nothing was sent.
 	acquire(ctx context.Context, lease *endpoints.Lease) error
 	// send sends the request on it, once, and waits for the head of the answer; limit bounds that, 0 does not. One
 	// of relay, discard and switched comes next.

@@ -44,6 +44,7 @@ func (s *stream) bridge() http2.Decision {
 	return http2.Decision{To: v.stream}
 }
 
+// serveBridged is the goroutine of a bridged request: what run is for HTTP/1.1, from where its cluster is known.
 func (x *exchange) serveBridged() {
 	defer func() {
 		v := recover()

@@ -47,6 +47,7 @@ func (h *HTTP) takeHTTP1(a arrival) {
 // idleTime is how long a client's connection may carry nothing.
 const idleTime = time.Hour
 
+// serve is the connection's goroutine.
 func (c *http1Conn) serve() {
 	c.client.Serve()
 	c.ended()

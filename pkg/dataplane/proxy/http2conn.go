@@ -51,6 +51,7 @@ func (h *HTTP) takeHTTP2(a arrival, told bool) {
 	go c.serve()
 }
 
+// serve is the connection's goroutine, which reads.
 func (c *http2Conn) serve() {
 	unhook := context.AfterFunc(c.ctx, func() {
 		if e, ok := errors.AsType[*upstream.Error](context.Cause(c.ctx)); ok {
@@ -118,9 +119,12 @@ const freeStreams = 64
 // tell implements speaker. It may be called with the server's lock held.
 func (c *http2Conn) tell() { c.after(0, c.server.GoAway) }
 
-// leaveSoon implements speaker. It leaves after noticeTime, so that a client with
+// leaveSoon implements speaker. It leaves after a while, so that a client with
 // nowhere else to go does not connect for each request.
-func (c *http2Conn) leaveSoon() { c.after(noticeTime, c.leave) }
+func (c *http2Conn) leaveSoon() { c.after(newcomerTime, c.leave) }
+
+// newcomerTime is how long a connection that came during a drain serves requests before its client is told to go.
+const newcomerTime = time.Second
 
 // Close implements io.Closer.
 func (c *http2Conn) Close() error {

@@ -15,8 +15,8 @@ import (
 
 // life is what is common to clients' HTTP connections, whatever they speak. Each goes through
 //
-//	serving ──told to go──▶ leaving ──nothing in flight for noticeTime──▶ closed
-//	                           └──end of the grace or of the drain──▶ cut, closed
+//	serving ──told to go──▶ leaving ──its requests have ended, and a second without another──▶ closed
+//	                           └──end of the grace or of the drain──▶ cut ──answerTime, or Tracker.Abort──▶ closed
 //
 // It is embedded in http1Conn and http2Conn. Who serves the connection, timers and Tracker call it, from any goroutine.
 type life struct {
@@ -50,9 +50,8 @@ type speaker interface {
 	leaveSoon()
 }
 
-// noticeTime is for how long nothing must have come on a connection that is
-// leaving: what its client sent before it knew is served. The relays have the same.
-const noticeTime = time.Second
+// answerTime is how long a connection that is cut gets to write the answers that say so.
+const answerTime = time.Second
 
 // init sets up what is set once; s is the connection that c is part of.
 func (c *life) init(t *Tracker, a arrival, s speaker) {
@@ -97,8 +96,7 @@ func (c *life) limitAge(maxAge, grace time.Duration) {
 		c.leave()
 		c.after(grace, func() {
 			c.cut(&upstream.Error{Reason: upstream.ConnectionAge, Err: errors.New("the connection has reached its greatest age, and the grace is over")})
-			// What has an answer to write gets the time for it.
-			c.after(noticeTime, func() { _ = c.Close() })
+			c.after(answerTime, func() { _ = c.Close() })
 		})
 	})
 }

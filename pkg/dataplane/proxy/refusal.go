@@ -16,6 +16,7 @@ type refusal struct {
 	text string
 }
 
+// refusalOf is the answer for e, in the form that the client's protocol has for it.
 func refusalOf(e *upstream.Error, grpc bool) refusal {
 	r := refusal{status: e.Reason.Status(), fields: []message.Field{{Name: "proxy-status", Value: e.ProxyStatus()}}}
 	if grpc {

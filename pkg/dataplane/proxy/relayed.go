@@ -57,6 +57,7 @@ func (v *relayed) acquire(ctx context.Context, lease *endpoints.Lease) (err erro
 	return err
 }
 
+// send sends the request; its errors of the client's side name no endpoint.
 func (v *relayed) send(_ context.Context, _ *endpoints.Lease, limit time.Duration) (answer, *upstream.Error) {
 	conn := v.conn
 	v.conn = nil

@@ -65,6 +65,7 @@ func (p *Pool) enter(ctx context.Context) (*net.TCPConn, func(), error) {
 	return c, sync.OnceFunc(p.cfg.Gate.Closed), err
 }
 
+// dial makes a connection within ConnectTimeout.
 func (p *Pool) dial(ctx context.Context) (*net.TCPConn, error) {
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.ConnectTimeout)
 	defer cancel()

@@ -42,6 +42,7 @@ func sfString(s string) string {
 	return b.String()
 }
 
+// percentEncoded is the encoding of grpc-message.
 func percentEncoded(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -72,6 +72,7 @@ func (k *Call) Finish(trailers []message.Field) error {
 	return nil
 }
 
+// write writes all of p. A wake is nothing to it: Break closes the connection.
 func (k *Call) write(p []byte) error {
 	for {
 		n, err := k.conn.sock.write(p, k.until)

@@ -58,6 +58,7 @@ type Exchange struct {
 	response http1.Chunked
 }
 
+// answerState is how far the answer is.
 type answerState uint8
 
 const (

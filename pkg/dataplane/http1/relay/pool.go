@@ -101,6 +101,7 @@ func (p *Pool) pop() (*Conn, error) {
 	return c, nil
 }
 
+// open makes a connection, unless the pool was retired meanwhile.
 func (p *Pool) open(ctx context.Context) (*Conn, error) {
 	nc, err := p.cfg.Dial(ctx)
 	if err != nil {

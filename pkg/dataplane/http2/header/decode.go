@@ -63,6 +63,7 @@ type Decoder struct {
 	bad         error
 }
 
+// kind is what a block belongs to.
 type kind uint8
 
 const (
@@ -153,6 +154,7 @@ func (d *Decoder) begin(k kind, into []message.Field) {
 	d.hp.SetEmitEnabled(true)
 }
 
+// read reads a whole block, field by field through emit.
 func (d *Decoder) read(block []byte) error {
 	if _, err := d.hp.Write(block); err != nil {
 		return fmt.Errorf("header block: %w", err)
@@ -264,6 +266,7 @@ func (d *Decoder) take(c class, f hpack.HeaderField) error {
 	return nil
 }
 
+// pseudo takes a pseudo-header field (RFC 9113 section 8.3).
 func (d *Decoder) pseudo(c class, value string) error {
 	switch {
 	case d.kind == trailerList:
