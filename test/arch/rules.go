@@ -49,7 +49,7 @@ var rules = []rule{
 	{path: "pkg/dataplane/http2", may: []string{"pkg/dataplane/message", "pkg/dataplane/http2/header", "pkg/dataplane/upstream", "pkg/dataplane/linger"}},
 	{path: "pkg/dataplane/http1/relay", may: []string{"pkg/dataplane/message", "pkg/dataplane/http1", "pkg/dataplane/upstream", "pkg/dataplane/linger"}},
 	{path: "pkg/dataplane/http1", may: []string{"pkg/dataplane/message"}},
-	{path: "pkg/dataplane/upstream", may: []string{"pkg/mesh"}},
+	{path: "pkg/dataplane/upstream", may: []string{"pkg/dataplane/message"}},
 	{path: "pkg/dataplane/barrier", may: []string{"pkg/drain/drainv1"}},
 	{path: "pkg/dataplane/redirect"},
 	{path: "pkg/dataplane/balance", may: []string{"pkg/mesh"}},

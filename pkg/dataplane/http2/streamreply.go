@@ -23,7 +23,7 @@ func (s *stream) fail(t *Turn, e *upstream.Error) {
 	case !s.answered:
 		s.reply(t, errorReply(e, s.grpc), e)
 	case s.grpc && e.Reason != upstream.ClientGone:
-		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, errorTrailers(e)) })
+		s.replied(t, e, func() { s.server.sendTrailers(t, &s.flow, e.GRPCTrailers()) })
 	default:
 		s.breakOff(t, e)
 	}

@@ -59,7 +59,7 @@ type bridgeClient interface {
 	finish(trailers []message.Field) error
 	abort(e *upstream.Error)
 	// refuse gives how many bytes of a body the answer has.
-	refuse(r refusal, last bool) int64
+	refuse(a upstream.Answer, last bool) int64
 	accept() (halfCloser, error)
 	// stop ends read, for good.
 	stop()
@@ -226,7 +226,7 @@ func (b *bridge) halt() {
 	defer b.body.mu.Unlock()
 }
 
-func (b *bridge) refuse(r refusal, last bool) {
+func (b *bridge) refuse(a upstream.Answer, last bool) {
 	b.halt()
-	b.passed += b.bridgeClient.refuse(r, last)
+	b.passed += b.bridgeClient.refuse(a, last)
 }

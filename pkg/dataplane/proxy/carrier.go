@@ -44,7 +44,7 @@ type carrier interface {
 	// abort breaks the answer off. It may not return.
 	abort(e *upstream.Error)
 	// refuse answers with an error of ours.
-	refuse(r refusal, last bool)
+	refuse(a upstream.Answer, last bool)
 	// accept takes a CONNECT on, and gives the client's side of the tunnel.
 	accept() (halfCloser, error)
 	// switched passes a 101 on, and gives both sides.

@@ -82,13 +82,13 @@ func (v *client1) begin(m *message.Response, last bool) error {
 	return v.x.WriteHead(m)
 }
 
-func (v *client1) refuse(r refusal, last bool) int64 {
+func (v *client1) refuse(a upstream.Answer, last bool) int64 {
 	v.start()
 	if last {
 		v.x.CloseAfter()
 	}
 	before := v.x.Sent()
-	_ = v.x.Respond(r.status, r.fields, r.text)
+	_ = v.x.Respond(a.Status, a.Fields, a.Text)
 	return v.x.Sent() - before
 }
 

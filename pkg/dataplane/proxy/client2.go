@@ -100,9 +100,9 @@ func (v *client2) finish(trailers []message.Field) error {
 	return nil
 }
 
-func (v *client2) refuse(r refusal, _ bool) int64 {
-	m := message.Response{Status: r.status, Fields: r.fields}
-	text := r.text
+func (v *client2) refuse(a upstream.Answer, _ bool) int64 {
+	m := message.Response{Status: a.Status, Fields: a.Fields}
+	text := a.Text
 	if text != "" {
 		m.Fields = append(m.Fields, message.Field{Name: "content-length", Value: strconv.Itoa(len(text))})
 	}

@@ -44,7 +44,7 @@ func (x *exchange) fail(err error) {
 	e := upstream.AsError(err)
 	x.failed(e)
 	x.status = e.Reason.Status()
-	x.via.refuse(refusalOf(e, x.grpc), x.last || x.pinned(e) || x.conn.told())
+	x.via.refuse(e.Answer(x.grpc), x.last || x.pinned(e) || x.conn.told())
 }
 
 // pinned tells whether a client that named an address, and no service, was

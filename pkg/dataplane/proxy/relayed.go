@@ -104,11 +104,11 @@ func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
 // abort does nothing: the relay breaks off what is not complete.
 func (v *relayed) abort(*upstream.Error) {}
 
-func (v *relayed) refuse(r refusal, last bool) {
+func (v *relayed) refuse(a upstream.Answer, last bool) {
 	if last {
 		v.x.CloseAfter()
 	}
-	_ = v.x.Respond(r.status, r.fields, r.text)
+	_ = v.x.Respond(a.Status, a.Fields, a.Text)
 }
 
 func (v *relayed) accept() (halfCloser, error) {

@@ -20,11 +20,9 @@ func (c *Server) refuse(err error) {
 		return
 	}
 	e := c.refused(found)
-	text := "freshmesh: " + e.Error() + "\n"
-	m := message.Response{Status: found.Status, Length: int64(len(text)), Fields: []message.Field{
-		{Name: "proxy-status", Value: e.ProxyStatus()}, {Name: "content-type", Value: "text/plain; charset=utf-8"},
-	}}
-	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), text...)
+	a := e.Answer(false)
+	m := message.Response{Status: found.Status, Length: int64(len(a.Text)), Fields: a.Fields}
+	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), a.Text...)
 	if _, err := c.sock.write(b, fromNow(ownAnswerTime)); err == nil {
 		c.linger()
 	}
