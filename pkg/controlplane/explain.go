@@ -31,7 +31,7 @@ func (s *Server) Explain(ctx context.Context, node mesh.NodeID, cluster, endpoin
 	if err != nil {
 		return history.Story{}, fmt.Errorf("ask the streams: %w", err)
 	}
-	s.loop.settle(ctx)
+	s.loop.awaitHistory(ctx)
 	view := s.store.View(mesh.View{})
 	if names == nil { // no stream was asked
 		f.Cluster, f.Candidates = s.resolve(view, cluster)

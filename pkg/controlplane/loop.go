@@ -179,9 +179,9 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 	return nil
 }
 
-// settle waits, for a bounded time, until the history has what is published already: streams
+// awaitHistory waits, for a bounded time, until the history has what is published already: streams
 // may have sent that before it is written down.
-func (l *loop) settle(ctx context.Context) {
+func (l *loop) awaitHistory(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_ = l.ask(ctx, func() {})

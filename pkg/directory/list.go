@@ -38,7 +38,7 @@ func (w *Watcher[K, V]) list(now time.Time, start bool) error {
 	}
 	for name, f := range w.files {
 		if listed[name] {
-			changed = w.settle(f, now, start) || changed
+			changed = w.adopt(f, now, start) || changed
 		} else {
 			changed = w.drop(f, now) || changed
 		}
@@ -59,9 +59,9 @@ func (w *Watcher[K, V]) isDir(e os.DirEntry) bool {
 	return err == nil && info.IsDir()
 }
 
-// settle puts a file's held version in force, unless it may be the middle of a
+// adopt puts a file's held version in force, unless it may be the middle of a
 // save and is too young. It tells whether anything changed.
-func (w *Watcher[K, V]) settle(f *file[K, V], now time.Time, start bool) bool {
+func (w *Watcher[K, V]) adopt(f *file[K, V], now time.Time, start bool) bool {
 	if f.held == nil {
 		return false
 	}

@@ -57,8 +57,8 @@ func (a *addresses) replace(key mesh.Key, old, now offers, cause mesh.Cause) {
 	}
 }
 
-// settle puts what has changed for readers since the last call into u.
-func (a *addresses) settle(u *mesh.Update) {
+// publish puts what has changed for readers since the last call into u.
+func (a *addresses) publish(u *mesh.Update) {
 	for name, cause := range a.touched {
 		before, was := a.published[name]
 		after, is := a.first(name)

@@ -128,7 +128,7 @@ func (t *Translator) rebuildAll(touched map[mesh.Key]mesh.Cause) mesh.Update {
 	for _, key := range slices.SortedFunc(maps.Keys(touched), mesh.Key.Compare) {
 		t.rebuild(key, touched[key], &u)
 	}
-	t.addresses.settle(&u)
+	t.addresses.publish(&u)
 	if r, changed := t.outbound.resource(); changed {
 		u.Put = append(u.Put, r)
 	}

@@ -73,7 +73,7 @@ func (c *core) put(now time.Time, t mesh.Type, res *discoveryv3.Resource) error 
 	c.answered(now, e)
 	if e.known && !e.absent && !e.forgotten && same(e.resource, res) {
 		e.confirm(now)
-		return c.settleAll(now, e)
+		return c.bringAllInForce(now, e)
 	}
 	content, err := decode(t, res.GetName(), res.GetResource())
 	if err != nil {
@@ -88,12 +88,12 @@ func (c *core) hold(now time.Time, e *entry, h held) error {
 	old := *e
 	e.held, e.forgotten = h, false
 	e.confirm(now)
-	err := c.settleAll(now, e)
+	err := c.bringAllInForce(now, e)
 	if err == nil {
 		return nil
 	}
 	*e = old
-	_ = c.settleAll(now, e) // the users that took the new form go back
+	_ = c.bringAllInForce(now, e) // the users that took the new form go back
 	return c.refuse(e, err)
 }
 
@@ -108,7 +108,7 @@ func (c *core) heartbeat(now time.Time, e *entry, res *discoveryv3.Resource) err
 	}
 	c.answered(now, e)
 	e.confirm(now)
-	return c.settleAll(now, e)
+	return c.bringAllInForce(now, e)
 }
 
 // remove takes the answer that there is no such resource.
@@ -145,23 +145,23 @@ func (c *core) refuse(e *entry, err error) error {
 	return err
 }
 
-// settleAll settles every user of a resource, in order of name; the first refusal stops it.
-func (c *core) settleAll(now time.Time, e *entry) error {
+// bringAllInForce is bringInForce for every user of a resource, in order of name; the first refusal stops it.
+func (c *core) bringAllInForce(now time.Time, e *entry) error {
 	for _, n := range sortedKeys(e.users) {
 		s := e.users[n]
 		if s == nil {
-			continue // settling another one ended this use
+			continue // that of another one ended this use
 		}
-		if err := c.settle(now, s); err != nil {
+		if err := c.bringInForce(now, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settle brings what is in force for a cluster in line with what is held. As
+// bringInForce brings what is in force for a cluster in line with what is held. As
 // long as a part is missing the old form stays in force: make before break.
-func (c *core) settle(now time.Time, s *sub) error {
+func (c *core) bringInForce(now time.Time, s *sub) error {
 	cds := c.entries[mesh.ResourceName{Type: mesh.TypeCluster, Name: s.name}]
 	defer c.publish(s)
 	switch {

@@ -77,7 +77,7 @@ func (c *core) Resolved(now time.Time, name string, addrs []netip.Addr, err erro
 		if c.subs[n] != s {
 			continue
 		}
-		if err := c.settle(now, s); err != nil {
+		if err := c.bringInForce(now, s); err != nil {
 			c.reject(mesh.ResourceName{Type: mesh.TypeCluster, Name: n}, "", err)
 		}
 	}

@@ -65,9 +65,9 @@ func (c *core) restore(now time.Time, res *discoveryv3.Resource) error {
 	c.seq++
 	e.held = held{known: true, content: content, resource: withoutStamp(res), seq: c.seq, fromDisk: true}
 	e.confirmedAt = stampOf(res)
-	if err := c.settleAll(now, e); err != nil {
+	if err := c.bringAllInForce(now, e); err != nil {
 		e.held = held{}
-		_ = c.settleAll(now, e)
+		_ = c.bringAllInForce(now, e)
 		return err
 	}
 	return nil

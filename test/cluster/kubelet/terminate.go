@@ -79,7 +79,7 @@ func (w *worker) finish() {
 	w.stopReadiness()
 	for _, c := range w.containers {
 		if c.process != nil {
-			w.settle(c)
+			w.noteEnd(c)
 		}
 	}
 	w.ended = true

@@ -375,7 +375,7 @@ func (w *worker) exited(c *container, run int) {
 	if c.runs != run || c.process == nil || w.ending {
 		return // when the pod ends, all ends are looked at together
 	}
-	w.settle(c)
+	w.noteEnd(c)
 	if c.ended.ExitCode == 0 && c.role == once {
 		return
 	}
@@ -386,8 +386,8 @@ func (w *worker) exited(c *container, run int) {
 	c.notBefore = time.Now().Add(backoff(w.node.config.BackOff, c.crashes))
 }
 
-// settle writes down how a container's process has ended.
-func (w *worker) settle(c *container) {
+// noteEnd writes down how a container's process has ended.
+func (w *worker) noteEnd(c *container) {
 	c.ended, c.process = c.process.how, nil
 	c.ended.ContainerID = c.id()
 	c.started, c.ready = false, false

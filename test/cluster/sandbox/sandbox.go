@@ -38,7 +38,7 @@ func Inside() bool { return os.Getenv(inside) != "" }
 // same arguments, passes signals on, and returns done true with its exit code.
 func Main() (code int, done bool, err error) {
 	if Inside() {
-		return 0, false, settle()
+		return 0, false, prepare()
 	}
 	// The kernel tells the child that its parent has died when the thread that made it ends.
 	runtime.LockOSThread()
@@ -93,8 +93,8 @@ func Available() error {
 	return nil
 }
 
-// settle prepares the inside: nothing that is mounted here shows outside, and loopback works.
-func settle() error {
+// prepare makes the inside ready: nothing that is mounted here shows outside, and loopback works.
+func prepare() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("%w: private mounts: %w", ErrUnavailable, err)
 	}

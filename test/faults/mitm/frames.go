@@ -196,7 +196,7 @@ func (p *pair) receiveData(travels Direction, frame *http2.DataFrame) error {
 	}
 	s := p.streams[frame.StreamID]
 	if s == nil || s.flows[travels].ended {
-		p.settleConnection(travels) // of a stream that has been reset
+		p.giveConnectionCredit(travels) // of a stream that has been reset
 		return nil
 	}
 	f := &s.flows[travels]

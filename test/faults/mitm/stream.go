@@ -127,7 +127,7 @@ func (f *flow) merge(it item) bool {
 	return true
 }
 
-// pump passes on what may pass of one direction of a stream, and settles the accounts.
+// pump passes on what may pass of one direction of a stream, and keeps the accounts of its windows.
 func (p *pair) pump(s *stream, d Direction) {
 	if p.streams[s.info.ID] != s {
 		return // it has ended
@@ -159,7 +159,7 @@ func (p *pair) pump(s *stream, d Direction) {
 	}
 	to.window.buffered += waiting - f.blocked
 	f.blocked = waiting
-	p.settle(s, d)
+	p.giveCredit(s, d)
 	p.forget(s)
 }
 
@@ -185,8 +185,8 @@ func (f *flow) writeData(id uint32, to *side) bool {
 	}
 }
 
-// settle gives the sender its due of the stream's and the connection's window.
-func (p *pair) settle(s *stream, d Direction) {
+// giveCredit gives the sender its due of the stream's and the connection's window.
+func (p *pair) giveCredit(s *stream, d Direction) {
 	sender, f := p.sides[d.other()], &s.flows[d]
 	if n := f.window.credit(); n > 0 && !f.ended {
 		_ = sender.framer.WriteWindowUpdate(s.info.ID, n)
@@ -195,10 +195,10 @@ func (p *pair) settle(s *stream, d Direction) {
 		_ = sender.framer.WriteWindowUpdate(s.info.ID, uint32(missing))
 		f.window.sender += missing
 	}
-	p.settleConnection(d)
+	p.giveConnectionCredit(d)
 }
 
-func (p *pair) settleConnection(d Direction) {
+func (p *pair) giveConnectionCredit(d Direction) {
 	if n := p.sides[d].window.credit(); n > 0 {
 		_ = p.sides[d.other()].framer.WriteWindowUpdate(0, n)
 	}
@@ -209,7 +209,7 @@ func (p *pair) pumpAll(d Direction) {
 	for _, s := range p.inOrder() {
 		p.pump(s, d)
 	}
-	p.settleConnection(d)
+	p.giveConnectionCredit(d)
 }
 
 // resetStream passes a RST_STREAM on. What waits of the stream is lost.
@@ -218,7 +218,7 @@ func (p *pair) resetStream(s *stream, d Direction, code http2.ErrCode) {
 	delete(p.streams, s.info.ID)
 	for d := range s.flows {
 		p.sides[d].window.buffered -= s.flows[d].blocked
-		p.settleConnection(Direction(d))
+		p.giveConnectionCredit(Direction(d))
 	}
 }
 
