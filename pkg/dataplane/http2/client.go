@@ -78,6 +78,8 @@ func (c *Client) run(ctx context.Context) error {
 	}
 	c.leaving = true
 	c.mu.Unlock()
+	// Who hears of the end may go on to another connection at once.
+	c.yield()
 	c.owner.clientLeaves(&c.turn, c, useless)
 	c.failAll(&c.turn, err)
 	return c.finish(&c.turn, err)
@@ -254,8 +256,19 @@ func (c *Client) quit(t *Turn) {
 		return
 	}
 	c.failure = errClosed
+	c.yield()
 	c.send(t, appendGoAway(c.put().b, 0, http2.ErrCodeNo, ""))
 	t.Add(quitting{c})
+}
+
+// yielder is a connection with a place in a limit, which it gives back when it is closed, or by Yield before that.
+type yielder interface{ Yield() }
+
+// yield gives the connection's place to another one: this one carries nothing any more, and is being closed.
+func (c *Client) yield() {
+	if y, ok := c.nc.(yielder); ok {
+		y.Yield()
+	}
 }
 
 type quitting struct{ c *Client }
@@ -278,16 +291,17 @@ func (c *Client) leave() {
 	t.flush()
 }
 
-// quitIfIdle closes the connection unless something is on it.
-func (c *Client) quitIfIdle() {
+// quitIfIdle closes the connection unless something is on it, and tells whether it did; not where it was being closed.
+func (c *Client) quitIfIdle() (quits bool) {
 	var t Turn
 	c.locked(func() {
-		if len(c.calls) == 0 {
-			c.leaving = true
+		if len(c.calls) == 0 && c.ready && c.failure == nil && !c.dead {
+			quits, c.leaving = true, true
 			c.quit(&t)
 		}
 	})
 	t.flush()
+	return quits
 }
 
 // idleTime is how long a connection may be without calls.

@@ -169,6 +169,11 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
+// CloseOneIdle is CloseIdle for one of them; false where there is none. Its place in the limit of connections is free then.
+func (p *Pool) CloseOneIdle() bool {
+	return !p.wanted() && slices.ContainsFunc(p.taken(), (*Client).quitIfIdle)
+}
+
 func (p *Pool) taken() []*Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()

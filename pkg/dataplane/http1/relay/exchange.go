@@ -46,9 +46,11 @@ type Exchange struct {
 	// own: the answer is made here.
 	own bool
 	// head is the answer's head that is still to be written.
-	head     []byte
-	left     int64
-	sent     int64
+	head []byte
+	left int64
+	sent int64
+	// done is told when the endpoint's part is over; nil for nobody.
+	done     func()
 	response http1.Chunked
 }
 
