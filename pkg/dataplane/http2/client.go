@@ -59,7 +59,7 @@ type clientOwner interface {
 func newClient(nc net.Conn, address netip.AddrPort, cfg *Config, owner clientOwner) *Client {
 	c := &Client{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
 	c.init(nc, nil, cfg, c)
-	c.soon = soonPings
+	c.soon, c.listens = soonPings, true
 	c.initial = min(c.initial, firstWindow)
 	return c
 }

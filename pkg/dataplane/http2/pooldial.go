@@ -172,6 +172,7 @@ func (p *Pool) clientReady(t *Turn, c *Client, first bool) {
 	p.mu.Lock()
 	if first {
 		p.dialling--
+		p.shut = false
 		p.conns = append(p.conns, c)
 	}
 	retired := p.retired
@@ -193,6 +194,7 @@ func (p *Pool) clientLeaves(t *Turn, c *Client, useless *upstream.Error) {
 		p.conns = slices.Delete(p.conns, i, i+1)
 		p.leaving[c] = struct{}{}
 		if useless != nil {
+			p.miss = useless
 			out, useless = p.inVain(t, useless)
 		}
 	}

@@ -39,8 +39,10 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 		// For those who wait already.
 		t.Add(p)
 	}
+	// It is counted before a connection is asked for: who refuses one says only to those who are when there may be one.
+	counted := !w.stays || p.cfg.Queue.Join(waited)
 	p.dialFor(n - free)
-	if w.stays && !p.cfg.Queue.Join(waited) || !w.stays && free < n && p.dialling == 0 {
+	if !counted || !w.stays && free < n && p.dialling == 0 {
 		p.waiters.Store(int64(n - 1))
 		return p.full()
 	}

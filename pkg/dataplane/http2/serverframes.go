@@ -32,7 +32,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	if h.id <= v.lastID {
 		return v.lateHeaders(t, h)
 	}
-	v.lastID = h.id
+	v.lastID, v.idleFor = h.id, 0
 	s := v.take(h.id)
 	grpc, err := v.dec.Request(h.block, &s.request)
 	_, malformed := errors.AsType[*header.Malformed](err)
