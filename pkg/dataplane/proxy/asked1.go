@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -103,8 +104,10 @@ func (v *asked1) accept() (halfCloser, error) {
 	return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("a tunnel over HTTP/2 requests")}
 }
 
+// write needs no ctx, whose end the relay knows.
+func (v *asked1) write(_ context.Context, p []byte) error { return v.x.Write(p) }
+
 func (v *asked1) finished() []message.Field             { return v.x.Trailers() }
-func (v *asked1) write(p []byte) error                  { return v.x.Write(p) }
 func (v *asked1) finish(trailers []message.Field) error { return v.x.Finish(trailers) }
 func (v *asked1) said(e *entry)                         { describeExchange(e, v.x) }
 func (v *asked1) end()                                  {}

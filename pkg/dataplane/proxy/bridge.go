@@ -48,9 +48,10 @@ type asker interface {
 	interim(m *message.Response)
 	// seen tells whether one was passed on.
 	seen() bool
-	// begin begins the answer, write goes on, finish ends it. An error says that the client has gone.
+	// begin begins the answer, write goes on, finish ends it. An error says that the client has gone, or that ctx has
+	// ended, for a client that does not read.
 	begin(m *message.Response, last bool) error
-	write(p []byte) error
+	write(ctx context.Context, p []byte) error
 	finish(trailers []message.Field) error
 	abort(e *upstream.Error)
 	// refuse gives how many bytes of a body the answer has.
@@ -127,7 +128,7 @@ func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 	}
 	for part := b.first; ; {
 		if len(part) > 0 {
-			if err := b.write(part); err != nil {
+			if err := b.write(ctx, part); err != nil {
 				return b.clientGone(ctx, err)
 			}
 			b.passed += int64(len(part))
