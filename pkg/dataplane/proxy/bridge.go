@@ -21,8 +21,9 @@ type bridge struct {
 	ctx     context.Context //nolint:containedctx // the request's, as far as it has been bounded
 	// ends are what ends the contexts that bound it.
 	ends []func()
-	// body is nil where the request has none.
-	body *body
+	// body is nil where the request has none; asked is what it reads.
+	body  *body
+	asked *askedBody
 	// http2: the endpoints speak HTTP/2.
 	http2 bool
 
@@ -91,7 +92,8 @@ func (b *bridge) cancellable() context.CancelCauseFunc {
 func (b *bridge) toward(c *endpoints.Cluster) carrier {
 	b.http2 = c.Config().HTTP2
 	if b.request.Length != 0 {
-		b.body = &body{src: &askedBody{asker: b.asker}}
+		b.asked = &askedBody{asker: b.asker}
+		b.body = &body{src: b.asked}
 	}
 	return b
 }

@@ -23,6 +23,9 @@ import (
 type askedBody struct {
 	asker asker
 	rest  []byte
+	// trailers came at its end. They are copies: who reads that end may be slower than the client's connection, which goes
+	// on to its next request.
+	trailers []message.Field
 }
 
 func (r *askedBody) Read(p []byte) (int, error) {
@@ -32,6 +35,9 @@ func (r *askedBody) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if len(part) == 0 {
+			for _, f := range r.asker.finished() {
+				r.trailers = append(r.trailers, message.Field{Name: strings.Clone(f.Name), Value: strings.Clone(f.Value), Sensitive: f.Sensitive})
+			}
 			return 0, io.EOF
 		}
 		r.rest = part
@@ -136,7 +142,7 @@ func (b *bridge) upload(s *sending, src io.Reader) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = s.Finish(b.finished())
+			_ = s.Finish(b.asked.trailers)
 			return
 		case errors.Is(err, errBodyMoved):
 			return
