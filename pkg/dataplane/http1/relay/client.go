@@ -186,9 +186,17 @@ func (c *Client) recovered(v any) {
 // next waits for a request's head. It gives false when the connection is over.
 func (c *Client) next() bool {
 	var by instant
-	for {
-		if len(c.in.data()) > 0 {
-			n, err := c.x.req.Parse(c.in.data(), c.cfg.Limits)
+	for had := 0; ; {
+		p := c.in.data()
+		if len(p) == 0 {
+			c.in.give()
+			if !c.idle() {
+				return false
+			}
+			continue
+		}
+		if !http1.Unfinished(p, had, c.cfg.Limits) {
+			n, err := c.x.req.Parse(p, c.cfg.Limits)
 			if err != nil {
 				c.refuse(err)
 				return false
@@ -197,16 +205,12 @@ func (c *Client) next() bool {
 				c.in.r += n
 				return true
 			}
-			if by == 0 {
-				by = in(c.cfg.HeaderTimeout)
-			}
-			if !c.more(by) {
-				return false
-			}
-			continue
 		}
-		c.in.give()
-		if !c.idle() {
+		had = len(p)
+		if by == 0 {
+			by = in(c.cfg.HeaderTimeout)
+		}
+		if !c.more(by) {
 			return false
 		}
 	}

@@ -124,6 +124,15 @@ func (p *Pool) gone() *upstream.Error {
 	return &upstream.Error{Reason: upstream.EndpointRemoved, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}
 }
 
+// parse reads a head of which the first had bytes were no whole one; 0 if more must come.
+func (c *Conn) parse(method string, had int) (int, error) {
+	p, l := c.in.data(), c.pool.cfg.Limits
+	if http1.Unfinished(p, had, l) {
+		return 0, nil
+	}
+	return c.resp.Parse(p, method, l)
+}
+
 // Release gives the connection back unused.
 func (c *Conn) Release() { c.done() }
 
