@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -147,9 +148,19 @@ func (l *link) pump(t *Turn, f *flow) {
 // list has refill look at a flow that its own window does not hold up. It needs mu.
 func (l *link) list(f *flow) {
 	if !f.listed && !f.ended && f.window > 0 && f.queue.size > 0 {
+		if len(l.blocked) == cap(l.blocked) {
+			// Those that have ended meanwhile: a peer that gives no window could have any number of them held.
+			l.blocked = slices.DeleteFunc(l.blocked, (*flow).unlist)
+		}
 		f.listed = true
 		l.blocked = append(l.blocked, f)
 	}
+}
+
+// unlist takes a flow with nothing to send off the list.
+func (f *flow) unlist() bool {
+	f.listed = f.queue.size > 0
+	return !f.listed
 }
 
 // refill goes round the flows that are held up by the connection, a frame each. It needs mu.
