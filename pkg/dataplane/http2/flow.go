@@ -149,18 +149,20 @@ func (l *link) pump(t *Turn, f *flow) {
 func (l *link) list(f *flow) {
 	if !f.listed && !f.ended && f.window > 0 && f.queue.size > 0 {
 		if len(l.blocked) == cap(l.blocked) {
-			// Those that have ended meanwhile: a peer that gives no window could have any number of them held.
-			l.blocked = slices.DeleteFunc(l.blocked, (*flow).unlist)
+			// A peer that gives no window could have any number of them held.
+			l.prune()
 		}
 		f.listed = true
 		l.blocked = append(l.blocked, f)
 	}
 }
 
-// unlist takes a flow with nothing to send off the list.
-func (f *flow) unlist() bool {
-	f.listed = f.queue.size > 0
-	return !f.listed
+// prune takes those that have ended meanwhile off the list. It needs mu.
+func (l *link) prune() {
+	l.blocked = slices.DeleteFunc(l.blocked, func(f *flow) bool {
+		f.listed = f.queue.size > 0
+		return !f.listed
+	})
 }
 
 // refill goes round the flows that are held up by the connection, a frame each. It needs mu.
