@@ -85,6 +85,25 @@ func whole(buf []byte, l Limits) (int, error) {
 	return 0, nil
 }
 
+// Unfinished tells whether buf is no whole head yet and has nothing wrong in it, where Parse has found so of its first had
+// bytes: a head that comes in thousands of pieces is not read from its beginning for each. False may be said of any, and Parse knows.
+func Unfinished(buf []byte, had int, l Limits) bool {
+	if had < len(versionOf1) || len(buf) >= l.withDefaults().Bytes {
+		return false
+	}
+	for at := had; at < len(buf); at++ {
+		i := bytes.IndexByte(buf[at:], '\n')
+		if i < 0 {
+			break
+		}
+		// It ends a line of the head, or the head.
+		if at += i; buf[at-1] != '\r' || buf[at-2] == '\n' {
+			return false
+		}
+	}
+	return true
+}
+
 // parse reads the field lines from h.raw[at:], the empty line included.
 func (h *head) parse(at int, l Limits) error {
 	raw := h.raw
