@@ -52,14 +52,14 @@ func TestAnsweredBeforeTheEnd(t *testing.T) {
 	if _, _, err := p.Open(&turn, busy, 1, m(0), true, false); err != nil {
 		t.Fatal(err)
 	}
-	turn.End()
+	turn.end()
 	second, err := p.Ask(t.Context(), m(0), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer second.End()
 	<-answered
-	c := p.taken()[0]
+	c := p.inService()[0]
 	testwait.Until(t, "writing fails", func() bool {
 		_ = third.Write([]byte("a message"))
 		c.mu.Lock()
