@@ -40,7 +40,7 @@ func TestAnnotationsPage(t *testing.T) {
 		t.Errorf("docs/dataplane.md, annotations (-code +page):\n%s", diff)
 	}
 	svc := &mesh.Service{Ports: []mesh.ServicePort{{Name: "http", Port: 8080, AppProtocol: "kubernetes.io/h2c"}}}
-	sample := strings.NewReplacer("=D", "=2s", "=N", "=2", "=X", "=2", "/PATH", "/healthy", "SERVICE", "a.B", `A\|B`, "5xx|reset")
+	sample := strings.NewReplacer("=D", "=2s", "=N", "=2", "=X", "=2", "/PATH", "/healthy", "SERVICE", "a.B", `A\|B`, "5xx|reset", `true\|false`, "true")
 	// beside is what a key cannot be without.
 	beside := map[string]string{"health-check": "tcp", "slow-start": "window=2s", "retry": "on=5xx"}
 	for name, text := range values {

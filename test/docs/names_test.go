@@ -3,8 +3,11 @@ package docs
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // named gives what a pattern's first group finds in the code of the current pages: name → the pages.
@@ -139,5 +142,36 @@ func TestArchitecture(t *testing.T) {
 				t.Errorf("docs/ARCHITECTURE.md does not name %s", filepath.Dir(file))
 			}
 		}
+	}
+}
+
+// TestNodeMetadata: docs/xds.md has the fields of a node's metadata that the server reads, and no others.
+func TestNodeMetadata(t *testing.T) {
+	field := func(text, pattern string) []string {
+		var out []string
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			out = append(out, m[1])
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	want := field(read(t, "pkg/xds/node.go"), `fields\["(\w+)"\]`)
+	if diff := cmp.Diff(want, field(read(t, "docs/xds.md"), "(?m)^\\| `metadata\\.(\\w+)`")); len(want) == 0 || diff != "" {
+		t.Errorf("docs/xds.md (-code +page):\n%s", diff)
+	}
+}
+
+// TestAdminPaths: README.md has the paths of xds-server's admin side.
+func TestAdminPaths(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "README.md"), "\n## Looking inside\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	paths := regexp.MustCompile(`mux\.Handle\("(/[a-z]+)"`).FindAllStringSubmatch(read(t, "pkg/admin/server.go"), -1)
+	for _, m := range paths {
+		if !regexp.MustCompile("[`/ ]" + regexp.QuoteMeta(m[1]) + "[`?\\[]").MatchString(table) {
+			t.Errorf("README.md, Looking inside, lacks %s", m[1])
+		}
+	}
+	if len(paths) < 5 {
+		t.Errorf("only %d paths found", len(paths))
 	}
 }
