@@ -36,8 +36,8 @@ func registered(r *prometheus.Registry) map[string]string {
 	return out
 }
 
-// server gives what an xds-server registers that has everything: a cluster as its source, and an audit log.
-func server(t *testing.T) map[string]string {
+// server gives the registry of an xds-server that has everything: a cluster as its source, and an audit log.
+func server(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry, dir := prometheus.NewRegistry(), t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
@@ -55,11 +55,11 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]}`
 		AuditLog: auditlog.New(auditlog.Config{Path: filepath.Join(dir, "audit.log"), Registerer: registry}),
 		Logger:   log, Registry: registry,
 	})
-	return registered(registry)
+	return registry
 }
 
-// proxy gives what a dataplane registers that has everything.
-func proxy(t *testing.T) map[string]string {
+// proxy gives the registry of a dataplane that has everything.
+func proxy(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	p, err := dataplane.New(dataplane.Config{
@@ -69,8 +69,8 @@ func proxy(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
-	return registered(registry)
+	t.Cleanup(p.Close)
+	return registry
 }
 
 // metricRow is a row of docs/metrics.md: the name, and its labels in backticks.
@@ -79,16 +79,39 @@ var metricRow = regexp.MustCompile("(?m)^\\| `(freshmesh_[a-z0-9_]+)` \\|([^|]*)
 // TestMetrics: docs/metrics.md has the metrics that each program registers, with their labels, and no others.
 func TestMetrics(t *testing.T) {
 	page := read(t, "docs/metrics.md")
-	for program, want := range map[string]map[string]string{"xds-server": server(t), "dataplane": proxy(t)} {
+	for program, registry := range map[string]*prometheus.Registry{"xds-server": server(t), "dataplane": proxy(t)} {
 		_, section, _ := strings.Cut(page, "\n## "+program+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		got := make(map[string]string)
 		for _, m := range metricRow.FindAllStringSubmatch(section, -1) {
 			got[m[1]] = strings.NewReplacer("`", "", " ", "").Replace(m[2])
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(registered(registry), got); diff != "" {
 			t.Errorf("docs/metrics.md, %s (-code +page):\n%s", program, diff)
 		}
+	}
+}
+
+// TestLabelValues: what a label can say is explained, as far as a server shows it from its start.
+func TestLabelValues(t *testing.T) {
+	explained := read(t, "docs/metrics.md") + read(t, "docs/xds.md")
+	families, err := server(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				values++
+				if strings.HasPrefix(f.GetName(), "freshmesh_") && !strings.Contains(explained, "`"+l.GetValue()+"`") {
+					t.Errorf("%s: nothing is said of %s=%q", f.GetName(), l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	if values < 20 {
+		t.Errorf("only %d values", values)
 	}
 }
 
