@@ -175,3 +175,23 @@ func TestAdminPaths(t *testing.T) {
 		t.Errorf("only %d paths found", len(paths))
 	}
 }
+
+// TestPagesThatCodeNames: what a comment, a message or a manifest refers to is there.
+func TestPagesThatCodeNames(t *testing.T) {
+	page := regexp.MustCompile(`\bdocs/([a-zA-Z0-9-]+\.md|design/\d{4}[\w.-]*)`)
+	n := 0
+	for _, file := range files(t) {
+		if !slices.Contains([]string{".go", ".yaml", ".proto", ".txt"}, filepath.Ext(file)) && file != "Makefile" {
+			continue
+		}
+		for _, m := range page.FindAllString(read(t, file), -1) {
+			n++
+			if found, err := filepath.Glob(filepath.Join(root, strings.TrimRight(m, ".")+"*")); err != nil || len(found) == 0 {
+				t.Errorf("%s: there is no %s", file, m)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d references found", n)
+	}
+}
