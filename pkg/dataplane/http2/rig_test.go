@@ -253,3 +253,17 @@ func (c *rawConn) whole(t *testing.T, id uint32) (n int) {
 		}
 	}
 }
+
+// connections is how many are open, whatever they carry.
+func (p *Pool) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) + len(p.leaving)
+}
+
+// active is how many streams are open.
+func (v *Server) active() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.streams)
+}

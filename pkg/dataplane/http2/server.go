@@ -118,13 +118,6 @@ func (v *Server) preface() error {
 	return nil
 }
 
-// active is how many streams are open.
-func (v *Server) active() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.streams)
-}
-
 // Cut ends the connection at once with all that is on it, before Run too; Run gives the cause.
 func (v *Server) Cut(cause error) { v.cut(cause) }
 
