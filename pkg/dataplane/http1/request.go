@@ -41,6 +41,13 @@ func (r *Request) Detach() {
 	}
 }
 
+// Rest lets go of the room that an unusually large head took. Nothing of the head may be used after it.
+func (r *Request) Rest() {
+	if r.head.large() {
+		r.head, r.Fields = head{}, nil
+	}
+}
+
 // Parse reads the head at the beginning of buf and gives its length; 0 if more
 // must come. Its error is an *Error.
 func (r *Request) Parse(buf []byte, l Limits) (int, error) {

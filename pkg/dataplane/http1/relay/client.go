@@ -190,6 +190,7 @@ func (c *Client) next() bool {
 		p := c.in.data()
 		if len(p) == 0 {
 			c.in.give()
+			c.x.req.Rest()
 			if !c.idle() {
 				return false
 			}
