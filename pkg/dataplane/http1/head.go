@@ -60,6 +60,13 @@ func (h *head) reset() {
 	*h = head{lines: h.lines[:0], fields: h.fields[:0], scratch: h.scratch[:0]}
 }
 
+// What a head may take room for that is kept for the next one.
+const usualFields, usualScratch = 256, 4 << 10
+
+func (h *head) large() bool {
+	return cap(h.lines) > usualFields || cap(h.fields) > usualFields || cap(h.scratch) > usualScratch
+}
+
 // whole tells whether buf begins with a whole head, and gives its length; 0 if
 // more must come. A bare line feed is an error at once: its sender may believe that it has finished.
 func whole(buf []byte, l Limits) (int, error) {
@@ -83,6 +90,25 @@ func whole(buf []byte, l Limits) (int, error) {
 		return 0, errHeadTooLarge
 	}
 	return 0, nil
+}
+
+// Unfinished tells whether buf is no whole head yet and has nothing wrong in it, where Parse has found so of its first had
+// bytes: a head that comes in thousands of pieces is not read from its beginning for each. False may be said of any, and Parse knows.
+func Unfinished(buf []byte, had int, l Limits) bool {
+	if had < len(versionOf1) || len(buf) >= l.withDefaults().Bytes {
+		return false
+	}
+	for at := had; at < len(buf); at++ {
+		i := bytes.IndexByte(buf[at:], '\n')
+		if i < 0 {
+			break
+		}
+		// It ends a line of the head, or the head.
+		if at += i; buf[at-1] != '\r' || buf[at-2] == '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 // parse reads the field lines from h.raw[at:], the empty line included.

@@ -119,10 +119,13 @@ func (a *Answering) Reply(m *message.Response, body string) {
 }
 
 // Write sends a part of the body. An error is the cause of the context's end.
-func (a *Answering) Write(p []byte) (int, error) {
+func (a *Answering) Write(p []byte) (int, error) { return a.WriteWithin(a.ctx, p) }
+
+// WriteWithin is Write, and waits no longer than until ctx ends, the cause of which is an error too.
+func (a *Answering) WriteWithin(ctx context.Context, p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		room, err := a.room()
+		room, err := a.room(ctx)
 		if err != nil {
 			return done, err
 		}
@@ -139,10 +142,12 @@ func (a *Answering) Write(p []byte) (int, error) {
 }
 
 // room waits until something can be written.
-func (a *Answering) room() (int, error) {
+func (a *Answering) room(ctx context.Context) (int, error) {
 	for {
-		if a.ctx.Err() != nil {
-			return 0, context.Cause(a.ctx)
+		for _, over := range []context.Context{a.ctx, ctx} {
+			if over.Err() != nil {
+				return 0, context.Cause(over)
+			}
 		}
 		a.mu.Lock()
 		n := writeAhead - a.ahead
@@ -153,6 +158,7 @@ func (a *Answering) room() (int, error) {
 		select {
 		case <-a.writable:
 		case <-a.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
 }

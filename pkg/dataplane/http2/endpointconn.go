@@ -58,7 +58,7 @@ type connOwner interface {
 func newEndpointConn(nc net.Conn, address netip.AddrPort, cfg *Config, owner connOwner) *endpointConn {
 	c := &endpointConn{address: address, owner: owner, calls: map[uint32]*call{}, nextID: 1, goneLast: maxID}
 	c.init(nc, nil, cfg, c)
-	c.soon = soonPings
+	c.soon, c.listens = soonPings, true
 	c.initial = min(c.initial, firstWindow)
 	return c
 }

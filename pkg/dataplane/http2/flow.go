@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -146,9 +147,21 @@ func (l *link) pump(t *Turn, f *flow) {
 // list has refill look at a flow that its own window does not hold up. It needs mu.
 func (l *link) list(f *flow) {
 	if !f.listed && !f.ended && f.window > 0 && f.queue.size > 0 {
+		if len(l.blocked) == cap(l.blocked) {
+			// A peer that gives no window could have any number of them held.
+			l.prune()
+		}
 		f.listed = true
 		l.blocked = append(l.blocked, f)
 	}
+}
+
+// prune takes those that have ended meanwhile off the list. It needs mu.
+func (l *link) prune() {
+	l.blocked = slices.DeleteFunc(l.blocked, func(f *flow) bool {
+		f.listed = f.queue.size > 0
+		return !f.listed
+	})
 }
 
 // refill goes round the flows that are held up by the connection, a frame each. It needs mu.

@@ -77,6 +77,8 @@ func (l *link) look(t *Turn) error {
 	}
 	if err != nil {
 		l.failure = err
+		// What comes before the peer knows is none of what it will be told that we have seen to.
+		l.side.last()
 	} else {
 		l.ticker.Reset(every)
 	}

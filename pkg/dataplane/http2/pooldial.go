@@ -172,6 +172,7 @@ func (p *Pool) connReady(t *Turn, c *endpointConn, first bool) {
 	p.mu.Lock()
 	if first {
 		p.dialling--
+		p.atLimit = false
 		p.conns = append(p.conns, c)
 	}
 	retired := p.retired
@@ -193,6 +194,7 @@ func (p *Pool) connLeaves(t *Turn, c *endpointConn, useless *upstream.Error) {
 		p.conns = slices.Delete(p.conns, i, i+1)
 		p.leaving[c] = struct{}{}
 		if useless != nil {
+			p.lastMiss = useless
 			out, useless = p.inVain(t, useless)
 		}
 	}

@@ -43,9 +43,11 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 		// For those who wait already.
 		t.add(p)
 	}
+	// It is counted before a connection is asked for: who refuses one says only to those who are when there may be one.
+	counted := !w.patient || p.cfg.Queue.Join(waited)
 	p.dialFor(n - free)
 	hopeless := !w.patient && free < n && p.dialling == 0
-	if hopeless || w.patient && !p.cfg.Queue.Join(waited) {
+	if !counted || hopeless {
 		p.waiters.Store(int64(n - 1))
 		return p.full()
 	}

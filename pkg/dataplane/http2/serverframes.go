@@ -35,7 +35,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	if h.id <= v.lastID {
 		return v.lateHeaders(t, h)
 	}
-	v.lastID = h.id
+	v.lastID, v.idleFor = h.id, 0
 	s := v.newStream(h.id)
 	grpc, err := v.dec.Request(h.block, &s.request)
 	if away, err := v.turnAway(t, s, h, err); away {

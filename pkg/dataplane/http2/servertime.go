@@ -19,6 +19,7 @@ func (v *Server) tick(t *Turn) error {
 		return nil
 	}
 	v.idleFor = 0
+	v.prune()
 	if v.sendWindow > 0 || len(v.blocked) == 0 {
 		v.windowFor = 0
 	} else if v.windowFor += v.tickEvery(); v.windowFor >= v.cfg.StallTimeout {

@@ -90,10 +90,8 @@ func (s *stream) begin(id uint32, token uint64) {
 func (s *stream) clear() {
 	s.reset(0, 0)
 	s.token, s.attempt, s.phase = 0, 0, unused
-	clear(s.request.Fields)
-	clear(s.trailers)
-	s.request = message.Request{Fields: s.request.Fields[:0]}
-	s.trailers = s.trailers[:0]
+	s.request = message.Request{Fields: emptied(s.request.Fields)}
+	s.trailers = emptied(s.trailers)
 	s.exchange, s.to, s.far, s.farToken = nil, nil, nil, 0
 	s.grpc, s.deadline = false, time.Time{}
 	s.recvEnded, s.owed, s.hasTrailers = false, 0, false
@@ -109,9 +107,20 @@ func (s *stream) clear() {
 func (s *stream) unhold() {
 	if s.hold {
 		s.hold = false
-		clear(s.held.Fields)
-		s.held.Fields = s.held.Fields[:0]
+		s.held.Fields = emptied(s.held.Fields)
 	}
+}
+
+// smallList is how many fields a stream that has ended keeps the room of.
+const smallList = 256
+
+// emptied gives the room of fields that are over, unless it is much: a client could have a lot of it kept on an idle connection.
+func emptied(fields []message.Field) []message.Field {
+	if cap(fields) > smallList {
+		return nil
+	}
+	clear(fields)
+	return fields[:0]
 }
 
 // replayable tells whether another attempt may be made.

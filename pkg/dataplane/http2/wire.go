@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/freshmesh/freshmesh/pkg/dataplane/linger"
 )
 
 const (
@@ -34,6 +36,8 @@ type wire struct {
 	// raw is nil where nc is no socket: then every write has a goroutine.
 	raw        syscall.RawConn
 	stallAfter time.Duration
+	// listens: the peer is heard out when it takes nothing any more.
+	listens bool
 	// idle is called by the reader before it waits. refill moves data into out that found no room there, and says
 	// whether it did; guard is deferred by a goroutine that writes. These two need mu.
 	idle            func()
@@ -65,8 +69,8 @@ type wire struct {
 	writing, flagged bool
 	// writerDone is told each time that somebody has done with writing; nil until drain.
 	writerDone chan struct{}
-	// dead: nothing can be written any more. stuck: because the peer did not read.
-	dead, stuck bool
+	// dead: nothing can be written any more. stuck: because the peer did not read. killed: nothing is to be read either.
+	dead, stuck, killed bool
 	// written is how many bytes the socket took, added how many were ever to be. reach is how many it may have
 	// taken: who writes does so without mu, and the peer may answer, or go, before mu is had again.
 	written, added, reach uint64
@@ -192,9 +196,21 @@ func (w *wire) tryRead(fd uintptr) bool {
 // kill makes whoever reads or writes stop; the reader then closes the
 // connection. Closing waits for those who use it, who may need mu. It needs mu.
 func (w *wire) kill() {
-	if !w.dead {
-		w.dead = true
+	w.dead = true
+	if !w.killed {
+		w.killed = true
 		_ = w.nc.SetDeadline(past)
+	}
+}
+
+// severed notes that the peer takes nothing any more: it has gone. What an endpoint said before it went may not have been
+// read yet, and is an answer; a client can be told nothing any more. It needs mu.
+func (w *wire) severed() {
+	if !w.listens {
+		w.kill()
+	} else if !w.dead {
+		w.dead = true
+		_ = w.nc.SetReadDeadline(time.Now().Add(linger.ToClose))
 	}
 }
 

@@ -67,7 +67,7 @@ func (w *wire) write(t *Turn) {
 		wrote, err := w.writeRaw(o.b)
 		w.took(wrote)
 		if err != nil {
-			w.kill()
+			w.severed()
 		} else if wrote < len(o.b) {
 			w.later(o, wrote)
 			return
@@ -167,8 +167,11 @@ func (w *wire) writeOut(t *Turn, o *output, from int) {
 		left = left[n:]
 		w.took(n)
 		if err != nil {
-			w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded)
-			w.kill()
+			if w.stuck = !w.dead && errors.Is(err, os.ErrDeadlineExceeded); w.stuck {
+				w.kill()
+			} else {
+				w.severed()
+			}
 			w.doneWriting()
 			return
 		}

@@ -26,8 +26,9 @@ type bridge struct {
 	ctx     context.Context //nolint:containedctx // the request's, as far as it has been bounded
 	// ends are what ends the contexts that bound it.
 	ends []func()
-	// body is nil where the request has none.
-	body *body
+	// body is nil where the request has none; sentBody is what it reads.
+	body     *body
+	sentBody *clientBody
 	// http2: the endpoints speak HTTP/2.
 	http2 bool
 
@@ -53,9 +54,10 @@ type bridgeClient interface {
 	interim(m *message.Response)
 	// seen tells whether one was passed on.
 	seen() bool
-	// begin begins the answer, write goes on, finish ends it. An error says that the client has gone.
+	// begin begins the answer, write goes on, finish ends it. An error says that the client has gone, or that ctx has
+	// ended, for a client that does not read.
 	begin(m *message.Response, last bool) error
-	write(p []byte) error
+	write(ctx context.Context, p []byte) error
 	finish(trailers []message.Field) error
 	abort(e *upstream.Error)
 	// refuse gives how many bytes of a body the answer has.
@@ -95,7 +97,8 @@ func (b *bridge) cancellable() context.CancelCauseFunc {
 func (b *bridge) toward(c *endpoints.Cluster) carrier {
 	b.http2 = c.Config().HTTP2
 	if b.request.Length != 0 {
-		b.body = &body{src: &clientBody{client: b.bridgeClient}}
+		b.sentBody = &clientBody{client: b.bridgeClient}
+		b.body = &body{src: b.sentBody}
 	}
 	return b
 }
@@ -132,7 +135,7 @@ func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 	}
 	for part := b.first; ; {
 		if len(part) > 0 {
-			if err := b.write(part); err != nil {
+			if err := b.write(ctx, part); err != nil {
 				return b.clientGone(ctx, err)
 			}
 			b.passed += int64(len(part))

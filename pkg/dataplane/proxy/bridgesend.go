@@ -23,6 +23,9 @@ import (
 type clientBody struct {
 	client bridgeClient
 	rest   []byte
+	// trailers came at its end. They are copies: who reads that end may be slower than the client's connection, which goes
+	// on to its next request.
+	trailers []message.Field
 }
 
 // Read implements io.Reader.
@@ -33,6 +36,9 @@ func (r *clientBody) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if len(part) == 0 {
+			for _, f := range r.client.finished() {
+				r.trailers = append(r.trailers, message.Field{Name: strings.Clone(f.Name), Value: strings.Clone(f.Value), Sensitive: f.Sensitive})
+			}
 			return 0, io.EOF
 		}
 		r.rest = part
@@ -151,7 +157,7 @@ func (b *bridge) upload(s *sending, src io.Reader) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = s.Finish(b.finished())
+			_ = s.Finish(b.sentBody.trailers)
 			return
 		case errors.Is(err, errBodyMoved):
 			return

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -103,8 +104,10 @@ func (v *client1) accept() (halfCloser, error) {
 	return nil, &upstream.Error{Reason: upstream.UpgradeFailed, Err: errors.New("a tunnel over HTTP/2 requests")}
 }
 
+// write needs no ctx, whose end the relay knows.
+func (v *client1) write(_ context.Context, p []byte) error { return v.x.Write(p) }
+
 func (v *client1) finished() []message.Field             { return v.x.Trailers() }
-func (v *client1) write(p []byte) error                  { return v.x.Write(p) }
 func (v *client1) finish(trailers []message.Field) error { return v.x.Finish(trailers) }
 func (v *client1) describeTo(e *entry)                   { describeExchange(e, v.x) }
 func (v *client1) end()                                  {}

@@ -90,8 +90,8 @@ func (v *client2) begin(m *message.Response, _ bool) error {
 	return nil
 }
 
-func (v *client2) write(p []byte) error {
-	_, err := v.stream.Write(p)
+func (v *client2) write(ctx context.Context, p []byte) error {
+	_, err := v.stream.WriteWithin(ctx, p)
 	return err
 }
 

@@ -196,8 +196,13 @@ func (x *exchange) relay(ctx context.Context) error {
 	if x.AccessLog != nil {
 		x.firstByte = time.Since(x.began)
 	}
-	if a.status == http.StatusSwitchingProtocols {
+	switch {
+	case a.status == http.StatusSwitchingProtocols:
 		return x.switchProtocols(lease)
+	case x.method == http.MethodConnect && a.status < http.StatusMultipleChoices:
+		x.via.discard()
+		lease.End(true)
+		return unchanged(lease, a.status)
 	}
 	x.answer(ctx, a, lease)
 	return nil

@@ -126,10 +126,12 @@ func TestExtendedConnectToHTTP1(t *testing.T) {
 	newExtended(t, r.addr).converse()
 }
 
-// TestExtendedConnectRefused: what is no change of protocols is an answer as any other, and a wrong one is none.
+// TestExtendedConnectRefused: a refusal is an answer as any other. A wrong change of protocols is none, and neither is a
+// page in place of one: over HTTP/2 its status would say that the protocol has changed (RFC 8441 section 5).
 func TestExtendedConnectRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n":                                                                              "403",
+		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage":    "502",
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n": "403",
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: of another\r\n\r\nhello\n": "502",
 	} {
 		r := newRig(t)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -61,6 +62,14 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 	}
 	x.copy(up, client, lease)
 	return nil
+}
+
+// unchanged is the error of an endpoint of HTTP/1.1 that has let the upgrade be and answered as if there were none, which
+// it may (RFC 9110 section 7.8). To the client, whose extended CONNECT that was, such a status would say that it had been taken on.
+func unchanged(lease *endpoints.Lease, status int) error {
+	return &upstream.Error{
+		Reason: upstream.UpgradeFailed, NextHop: lease.Key.Address, Err: fmt.Errorf("the endpoint answered %d, and did not change protocols", status),
+	}
 }
 
 // copy copies until both sides have ended.

@@ -194,7 +194,7 @@ var outcomes = []outcome{
 	},
 	{
 		UpgradeFailed, Peer, http.StatusBadGateway, codes.Internal, "http_upgrade_failed",
-		"The change of protocols failed.", "The endpoint changed protocols unasked, or the client's connection cannot.",
+		"The change of protocols failed.", "The endpoint changed protocols unasked, or answered an extended CONNECT as if it were a plain request, or the client's connection cannot.",
 	},
 	{
 		TryTimeout, Peer, http.StatusGatewayTimeout, codes.DeadlineExceeded, "http_response_timeout",

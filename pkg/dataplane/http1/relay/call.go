@@ -90,9 +90,9 @@ func (k *Call) write(p []byte) error {
 // Head waits for the next head: those of interim responses come first, each for itself. It is valid until Read.
 func (k *Call) Head() (*message.Response, error) {
 	c := k.conn
-	for {
-		if len(c.in.data()) > 0 {
-			n, err := c.resp.Parse(c.in.data(), k.method, c.pool.cfg.Limits)
+	for had := 0; ; {
+		if len(c.in.data()) > had {
+			n, err := c.parse(k.method, had)
 			if err != nil {
 				return nil, k.fail(err, upstream.ProtocolError)
 			}
@@ -100,6 +100,7 @@ func (k *Call) Head() (*message.Response, error) {
 				c.in.r += n
 				return k.begin(&c.resp)
 			}
+			had = len(c.in.data())
 		}
 		if err := k.more(); err != nil {
 			return nil, k.fail(err, upstream.ResetBeforeHeaders)

@@ -121,6 +121,15 @@ func (p *Pool) open(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
+// parse reads a head of which the first had bytes were no whole one; 0 if more must come.
+func (c *Conn) parse(method string, had int) (int, error) {
+	p, l := c.in.data(), c.pool.cfg.Limits
+	if http1.Unfinished(p, had, l) {
+		return 0, nil
+	}
+	return c.resp.Parse(p, method, l)
+}
+
 // Release gives the connection back, unused or after its request; one that cannot be used again is closed.
 func (c *Conn) Release() {
 	if c.broken || len(c.in.data()) > 0 {

@@ -190,9 +190,18 @@ func (c *Server) recovered(v any) {
 // next waits for a request's head. It gives false when the connection is over.
 func (c *Server) next() bool {
 	var by instant
-	for {
-		if len(c.in.data()) > 0 {
-			n, err := c.x.req.Parse(c.in.data(), c.cfg.Limits)
+	for had := 0; ; {
+		p := c.in.data()
+		if len(p) == 0 {
+			c.in.give()
+			c.x.req.Rest()
+			if !c.idle() {
+				return false
+			}
+			continue
+		}
+		if !http1.Unfinished(p, had, c.cfg.Limits) {
+			n, err := c.x.req.Parse(p, c.cfg.Limits)
 			if err != nil {
 				c.refuse(err)
 				return false
@@ -201,16 +210,12 @@ func (c *Server) next() bool {
 				c.in.r += n
 				return true
 			}
-			if by == 0 {
-				by = fromNow(c.cfg.HeaderTimeout)
-			}
-			if !c.readMore(by) {
-				return false
-			}
-			continue
 		}
-		c.in.give()
-		if !c.idle() {
+		had = len(p)
+		if by == 0 {
+			by = fromNow(c.cfg.HeaderTimeout)
+		}
+		if !c.readMore(by) {
 			return false
 		}
 	}

@@ -62,16 +62,18 @@ func nextLook(began, t instant) time.Duration {
 // request could not be written; nil for it could.
 func (w *wait) head(broken error) (*http1.Response, error) {
 	conn := w.conn
-	for {
-		for len(conn.in.data()) > 0 {
-			n, err := conn.resp.Parse(conn.in.data(), w.x.req.Method, conn.pool.cfg.Limits)
+	for had := 0; ; {
+		for len(conn.in.data()) > had {
+			n, err := conn.parse(w.x.req.Method, had)
 			if err != nil {
 				return nil, err
 			}
 			if n == 0 {
+				had = len(conn.in.data())
 				break
 			}
 			conn.in.r += n
+			had = 0
 			if final, err := w.accept(&conn.resp); final || err != nil {
 				return &conn.resp, err
 			}
