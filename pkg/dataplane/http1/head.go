@@ -60,6 +60,13 @@ func (h *head) reset() {
 	*h = head{lines: h.lines[:0], fields: h.fields[:0], scratch: h.scratch[:0]}
 }
 
+// What a head may take room for that is kept for the next one.
+const usualFields, usualScratch = 256, 4 << 10
+
+func (h *head) large() bool {
+	return cap(h.lines) > usualFields || cap(h.fields) > usualFields || cap(h.scratch) > usualScratch
+}
+
 // whole tells whether buf begins with a whole head, and gives its length; 0 if
 // more must come. A bare line feed is an error at once: its sender may believe that it has finished.
 func whole(buf []byte, l Limits) (int, error) {

@@ -69,6 +69,13 @@ func (r *Request) Detach() {
 	}
 }
 
+// Rest lets go of the room that an unusually large head took. Nothing of the head may be used after it.
+func (r *Request) Rest() {
+	if r.head.large() {
+		r.head, r.Fields = head{}, nil
+	}
+}
+
 // requestLine is RFC 9112 section 3: three words with one space between.
 func (r *Request) requestLine(raw []byte) (int, error) {
 	end := bytes.IndexByte(raw, '\n')

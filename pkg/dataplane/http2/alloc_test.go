@@ -16,10 +16,10 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
-// plain is a Handler and an Exchange that allocates nothing.
+// plain is a Handler and a Decider that allocates nothing.
 type plain struct{ pool *Pool }
 
-func (p *plain) Request(Ticket, *message.Request) (Exchange, Decision) {
+func (p *plain) Request(Ticket, *message.Request) (Decider, Decision) {
 	return p, Decision{To: p.pool}
 }
 func (*plain) Sent() *upstream.Error                     { return nil }

@@ -20,7 +20,7 @@ type answerer struct {
 	wg     sync.WaitGroup
 }
 
-func (h *answerer) Request(Ticket, *message.Request) (Exchange, Decision) {
+func (h *answerer) Request(Ticket, *message.Request) (Decider, Decision) {
 	var a *Answering
 	a = NewAnswering(context.Background(), func() {
 		h.wg.Go(func() {

@@ -61,8 +61,8 @@ func TestBlockedAndReset(t *testing.T) {
 // sized answers /N with N bytes, and nothing else.
 type sized struct{}
 
-func (sized) Request(k Ticket, m *message.Request) (Exchange, Decision) {
-	x := &rigExchange{rig: &relayRig{}}
+func (sized) Request(k Ticket, m *message.Request) (Decider, Decision) {
+	x := &rigDecider{rig: &relayRig{}}
 	if n, err := strconv.Atoi(m.Path[1:]); err == nil {
 		return x, Decision{Reply: &Reply{Status: 200, Body: string(make([]byte, n))}}
 	}

@@ -301,8 +301,8 @@ func (nobody) sentEnd(*Turn)       {}
 // replies answers every request so.
 type replies string
 
-func (h replies) Request(Ticket, *message.Request) (Exchange, Decision) {
-	return &rigExchange{rig: &relayRig{}}, Decision{Reply: &Reply{Status: 200, Body: string(h)}}
+func (h replies) Request(Ticket, *message.Request) (Decider, Decision) {
+	return &rigDecider{rig: &relayRig{}}, Decision{Reply: &Reply{Status: 200, Body: string(h)}}
 }
 
 // TestSlowClientAtGoAway: who was told to go gets all of the last answer, however slowly it reads.
@@ -429,7 +429,7 @@ func TestGoAwayIsBinding(t *testing.T) {
 // handlerFunc is called for every request, which is answered.
 type handlerFunc func()
 
-func (h handlerFunc) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+func (h handlerFunc) Request(k Ticket, m *message.Request) (Decider, Decision) {
 	h()
 	return replies("").Request(k, m)
 }

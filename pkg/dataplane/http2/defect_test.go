@@ -32,7 +32,7 @@ func (b *brittle) fall(at string) {
 }
 
 // Request implements Handler.
-func (b *brittle) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+func (b *brittle) Request(k Ticket, m *message.Request) (Decider, Decision) {
 	x, d := b.relayRig.Request(k, m)
 	if m.Path != "/bad" {
 		return x, d
@@ -44,43 +44,43 @@ func (b *brittle) Request(k Ticket, m *message.Request) (Exchange, Decision) {
 	if b.at == "Resume" {
 		d.Later = true
 		go k.Resume(func(bool) Decision { b.fall("Resume"); return d })
-		return &brittleExchange{x, b}, Decision{Later: true}
+		return &brittleDecider{x, b}, Decision{Later: true}
 	}
-	return &brittleExchange{x, b}, d
+	return &brittleDecider{x, b}, d
 }
 
-type brittleExchange struct {
-	Exchange
+type brittleDecider struct {
+	Decider
 	b *brittle
 }
 
-func (x *brittleExchange) Sent() *upstream.Error {
+func (x *brittleDecider) Sent() *upstream.Error {
 	x.b.fall("Sent")
-	return x.Exchange.Sent()
+	return x.Decider.Sent()
 }
 
-func (x *brittleExchange) Response(r *message.Response, end bool) Decision {
+func (x *brittleDecider) Response(r *message.Response, end bool) Decision {
 	x.b.fall("Response")
-	return x.Exchange.Response(r, end)
+	return x.Decider.Response(r, end)
 }
 
-func (x *brittleExchange) Trailers(fields []message.Field) Decision {
+func (x *brittleDecider) Trailers(fields []message.Field) Decision {
 	x.b.fall("Trailers")
-	return x.Exchange.Trailers(fields)
+	return x.Decider.Trailers(fields)
 }
 
-func (x *brittleExchange) Failed(e *upstream.Error, again bool) Decision {
+func (x *brittleDecider) Failed(e *upstream.Error, again bool) Decision {
 	x.b.fall("Failed")
-	return x.Exchange.Failed(e, again)
+	return x.Decider.Failed(e, again)
 }
 
-func (x *brittleExchange) Expired() (*upstream.Error, bool) {
+func (x *brittleDecider) Expired() (*upstream.Error, bool) {
 	x.b.fall("Expired")
-	return x.Exchange.Expired()
+	return x.Decider.Expired()
 }
 
-func (x *brittleExchange) Ended(o Outcome) {
-	x.Exchange.Ended(o)
+func (x *brittleDecider) Ended(o Outcome) {
+	x.Decider.Ended(o)
 	x.b.fall("Ended")
 }
 

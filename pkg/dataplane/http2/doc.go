@@ -7,7 +7,7 @@
 //
 // # Where to begin
 //
-// handler.go has the words: Handler, Exchange, Decision and Ticket for those who decide, Opener, Near and Far for the two
+// handler.go has the words: Handler, Decider, Decision and Ticket for those who decide, Opener, Near and Far for the two
 // sides of a request. A request is then followed through
 //
 //   - server.go, serverframes.go: a client's connection, and what its frames do;

@@ -165,21 +165,21 @@ type to struct {
 	begun, ended int
 }
 
-func (h *to) Request(Ticket, *message.Request) (Exchange, Decision) {
+func (h *to) Request(Ticket, *message.Request) (Decider, Decision) {
 	h.mu.Lock()
 	h.begun++
 	h.mu.Unlock()
-	return toExchange{h}, Decision{To: h.opener}
+	return toDecider{h}, Decision{To: h.opener}
 }
 
-type toExchange struct{ h *to }
+type toDecider struct{ h *to }
 
-func (toExchange) Sent() *upstream.Error                     { return nil }
-func (toExchange) Response(*message.Response, bool) Decision { return Decision{} }
-func (toExchange) Trailers([]message.Field) Decision         { return Decision{} }
-func (toExchange) Failed(*upstream.Error, bool) Decision     { return Decision{} }
-func (toExchange) Expired() (*upstream.Error, bool)          { return nil, false }
-func (x toExchange) Ended(Outcome) {
+func (toDecider) Sent() *upstream.Error                     { return nil }
+func (toDecider) Response(*message.Response, bool) Decision { return Decision{} }
+func (toDecider) Trailers([]message.Field) Decision         { return Decision{} }
+func (toDecider) Failed(*upstream.Error, bool) Decision     { return Decision{} }
+func (toDecider) Expired() (*upstream.Error, bool)          { return nil, false }
+func (x toDecider) Ended(Outcome) {
 	x.h.mu.Lock()
 	x.h.ended++
 	x.h.mu.Unlock()

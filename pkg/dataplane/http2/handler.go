@@ -11,14 +11,14 @@ import (
 // connections, with the connection's lock held: it must not block, and must
 // call nothing of this package but what a Ticket has for "any goroutine", and that not before it returned.
 type Handler interface {
-	// Request gives the Exchange that hears of everything that happens to a request, and what to do first. r is
+	// Request gives the Decider that hears of everything that happens to a request, and what to do first. r is
 	// valid, and may be changed, until Ended; its strings are the caller's for good.
-	Request(t Ticket, r *message.Request) (Exchange, Decision)
+	Request(t Ticket, r *message.Request) (Decider, Decision)
 }
 
-// Exchange hears what becomes of one request. Its methods are called one after
+// Decider hears what becomes of one request, and decides. Its methods are called one after
 // another, never at once, under the same rule as Handler's.
-type Exchange interface {
+type Decider interface {
 	// Sent says that a place on a connection was had, and the request goes out now. An error ends it.
 	Sent() *upstream.Error
 	// Response has the final head of an answer, which may be changed, before it is passed on. end: it has no body
@@ -47,7 +47,7 @@ type Decision struct {
 	Error *upstream.Error
 	// Later leaves the decision to a call of Ticket.Resume.
 	Later bool
-	// Hold is for Exchange.Response.
+	// Hold is for Decider.Response.
 	Hold bool
 }
 
@@ -112,7 +112,7 @@ type Ticket struct {
 // Resume decides after a Decision that said Later, unless the request has ended: then it gives false, and does
 // not call decide. What that gives does not count where it is not wanted: the request was answered, and
 // Ended comes. Resume may be called from any goroutine, but not from within a call of Handler or
-// Exchange, whose rule holds for decide.
+// Decider, whose rule holds for decide.
 func (k Ticket) Resume(decide func(wanted bool) Decision) bool {
 	var t Turn
 	v := k.stream.server
@@ -134,7 +134,7 @@ func (k Ticket) Resume(decide func(wanted bool) Decision) bool {
 // from anywhere, and does so soon, in a goroutine of the connection's.
 func (k Ticket) Fail(e *upstream.Error) { k.stream.server.failSoon(k, e) }
 
-// These may only be called from within Handler and Exchange.
+// These may only be called from within Handler and Decider.
 
 // SetDeadline has Expired called about at that time; the zero time never.
 func (k Ticket) SetDeadline(at time.Time) { k.stream.setDeadline(at) }

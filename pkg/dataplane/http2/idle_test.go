@@ -42,9 +42,9 @@ func TestUsedConnectionIsNotIdle(t *testing.T) {
 // undecided leaves every request waiting.
 type undecided struct{ asked int }
 
-func (h *undecided) Request(Ticket, *message.Request) (Exchange, Decision) {
+func (h *undecided) Request(Ticket, *message.Request) (Decider, Decision) {
 	h.asked++
-	return &rigExchange{rig: &relayRig{}}, Decision{Later: true}
+	return &rigDecider{rig: &relayRig{}}, Decision{Later: true}
 }
 
 // TestRequestAsItGetsIdle: a request that comes when its connection has been found idle, and has not been told so yet, is

@@ -60,16 +60,16 @@ func (d *outsideFails) close() {
 	d.mu.Unlock()
 }
 
-// FailEach ends each request for which why gives an error, as Ticket.Fail does, but at once. Exchange's rule
-// holds for why; the method must not be called from within Handler or Exchange.
-func (v *Server) FailEach(why func(Exchange) *upstream.Error) {
+// FailEach ends each request for which why gives an error, as Ticket.Fail does, but at once. Decider's rule
+// holds for why; the method must not be called from within Handler or Decider.
+func (v *Server) FailEach(why func(Decider) *upstream.Error) {
 	var t Turn
 	v.locked(func() {
 		for _, s := range v.streams {
-			if s.exchange == nil {
+			if s.decider == nil {
 				continue
 			}
-			if e := why(s.exchange); e != nil {
+			if e := why(s.decider); e != nil {
 				s.fail(&t, e)
 			}
 		}

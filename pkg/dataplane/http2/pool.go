@@ -156,13 +156,6 @@ func (p *Pool) enoughDialling(n int) bool {
 	return n <= p.dialling*each
 }
 
-// connections is how many are open, whatever they carry.
-func (p *Pool) connections() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.conns) + len(p.leaving)
-}
-
 // CloseIdle closes the connections that carry nothing now, unless somebody waits for a place: it is about to have one.
 func (p *Pool) CloseIdle() {
 	if p.wanted() {

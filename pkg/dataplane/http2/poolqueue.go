@@ -47,7 +47,7 @@ func (p *Pool) wait(t *Turn, w waiter, waited bool) error {
 	counted := !w.patient || p.cfg.Queue.Join(waited)
 	p.dialFor(n - free)
 	hopeless := !w.patient && free < n && p.dialling == 0
-	if hopeless || !counted {
+	if !counted || hopeless {
 		p.waiters.Store(int64(n - 1))
 		return p.full()
 	}

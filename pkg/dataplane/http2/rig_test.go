@@ -133,7 +133,7 @@ func (r *relayRig) pick() Opener {
 }
 
 // Request implements Handler.
-func (r *relayRig) Request(k Ticket, m *message.Request) (Exchange, Decision) {
+func (r *relayRig) Request(k Ticket, m *message.Request) (Decider, Decision) {
 	for _, f := range m.Fields {
 		// gRPC's unit n is that of Go with an s.
 		if f.Name == "grpc-timeout" {
@@ -145,32 +145,32 @@ func (r *relayRig) Request(k Ticket, m *message.Request) (Exchange, Decision) {
 	if r.timeout > 0 {
 		k.SetDeadline(time.Now().Add(r.timeout))
 	}
-	return &rigExchange{rig: r}, Decision{To: r.pick()}
+	return &rigDecider{rig: r}, Decision{To: r.pick()}
 }
 
-type rigExchange struct {
+type rigDecider struct {
 	rig   *relayRig
 	tries int
 }
 
-func (x *rigExchange) Sent() *upstream.Error { return nil }
+func (x *rigDecider) Sent() *upstream.Error { return nil }
 
-func (x *rigExchange) Response(*message.Response, bool) Decision { return Decision{} }
+func (x *rigDecider) Response(*message.Response, bool) Decision { return Decision{} }
 
-func (x *rigExchange) Trailers([]message.Field) Decision { return Decision{} }
+func (x *rigDecider) Trailers([]message.Field) Decision { return Decision{} }
 
-func (x *rigExchange) Failed(e *upstream.Error, again bool) Decision {
+func (x *rigDecider) Failed(e *upstream.Error, again bool) Decision {
 	if x.tries++; again && (e.Unsent || e.Unanswered) && x.tries < x.rig.attempts {
 		return Decision{To: x.rig.pick()}
 	}
 	return Decision{}
 }
 
-func (x *rigExchange) Expired() (*upstream.Error, bool) {
+func (x *rigDecider) Expired() (*upstream.Error, bool) {
 	return &upstream.Error{Reason: upstream.Deadline}, false
 }
 
-func (x *rigExchange) Ended(o Outcome) {
+func (x *rigDecider) Ended(o Outcome) {
 	x.rig.mu.Lock()
 	x.rig.ended = append(x.rig.ended, o)
 	x.rig.mu.Unlock()
@@ -252,4 +252,18 @@ func (c *rawConn) whole(t *testing.T, id uint32) (n int) {
 			}
 		}
 	}
+}
+
+// connections is how many are open, whatever they carry.
+func (p *Pool) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) + len(p.leaving)
+}
+
+// active is how many streams are open.
+func (v *Server) active() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.streams)
 }

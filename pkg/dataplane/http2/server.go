@@ -118,13 +118,6 @@ func (v *Server) preface() error {
 	return nil
 }
 
-// active is how many streams are open.
-func (v *Server) active() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.streams)
-}
-
 // Cut ends the connection at once with all that is on it, before Run too; Run gives the cause.
 func (v *Server) Cut(cause error) { v.cut(cause) }
 
@@ -253,15 +246,15 @@ func (v *Server) close(t *Turn, s *stream, ours bool, e *upstream.Error) {
 		v.repay(t)
 	}
 	v.grown -= s.grown
-	if s.exchange != nil {
+	if s.decider != nil {
 		v.tell(s, Outcome{Received: s.received, Sent: s.sentBytes, Err: e, Answered: s.passed})
 	}
 	v.drop(s)
 	v.leave(t)
 }
 
-// tell tells the exchange of its end, from which the stream goes on in any case. It needs mu.
+// tell tells the decider of its end, from which the stream goes on in any case. It needs mu.
 func (v *Server) tell(s *stream, o Outcome) {
 	defer v.guard()
-	s.exchange.Ended(o)
+	s.decider.Ended(o)
 }

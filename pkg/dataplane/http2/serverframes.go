@@ -49,7 +49,7 @@ func (v *Server) headers(t *Turn, h *headers) error {
 	v.earnAll()
 	s.phase = deciding
 	x, d := v.handler.Request(Ticket{s, s.token}, &s.request)
-	s.exchange = x
+	s.decider = x
 	if v.cfg.MaxRequestBytes > 0 && s.length > v.cfg.MaxRequestBytes {
 		s.fail(t, upstream.TooLarge(v.cfg.MaxRequestBytes))
 		return nil

@@ -85,9 +85,9 @@ func (v *Server) expireAll(t *Turn) {
 	}
 }
 
-// expired tells the exchange that its time has come. It needs mu.
+// expired tells the decider that its time has come. It needs mu.
 func (s *stream) expired(t *Turn) {
-	e, attempt := s.exchange.Expired()
+	e, attempt := s.decider.Expired()
 	switch {
 	case e == nil:
 	case !attempt:

@@ -33,7 +33,7 @@ type stream struct {
 
 	// token is 0 while it is not in use.
 	token    uint64
-	exchange Exchange
+	decider  Decider
 	request  message.Request
 	grpc     bool
 	phase    phase
@@ -90,11 +90,9 @@ func (s *stream) begin(id uint32, token uint64) {
 func (s *stream) clear() {
 	s.reset(0, 0)
 	s.token, s.attempt, s.phase = 0, 0, unused
-	clear(s.request.Fields)
-	clear(s.trailers)
-	s.request = message.Request{Fields: s.request.Fields[:0]}
-	s.trailers = s.trailers[:0]
-	s.exchange, s.to, s.far, s.farToken = nil, nil, nil, 0
+	s.request = message.Request{Fields: emptied(s.request.Fields)}
+	s.trailers = emptied(s.trailers)
+	s.decider, s.to, s.far, s.farToken = nil, nil, nil, 0
 	s.grpc, s.deadline = false, time.Time{}
 	s.recvEnded, s.owed, s.hasTrailers = false, 0, false
 	s.received, s.consumed, s.credited, s.sentBytes = 0, 0, 0, 0
@@ -109,9 +107,20 @@ func (s *stream) clear() {
 func (s *stream) unhold() {
 	if s.hold {
 		s.hold = false
-		clear(s.held.Fields)
-		s.held.Fields = s.held.Fields[:0]
+		s.held.Fields = emptied(s.held.Fields)
 	}
+}
+
+// smallList is how many fields a stream that has ended keeps the room of.
+const smallList = 256
+
+// emptied gives the room of fields that are over, unless it is much: a client could have a lot of it kept on an idle connection.
+func emptied(fields []message.Field) []message.Field {
+	if cap(fields) > smallList {
+		return nil
+	}
+	clear(fields)
+	return fields[:0]
 }
 
 // replayable tells whether another attempt may be made.
@@ -161,7 +170,7 @@ func (s *stream) open(t *Turn, waited bool) {
 	default:
 		s.phase, s.far, s.farToken = sending, far, token
 		s.consumed = 0
-		if e := s.exchange.Sent(); e != nil {
+		if e := s.decider.Sent(); e != nil {
 			s.fail(t, e)
 		} else if !bare {
 			s.resend(t)
@@ -214,7 +223,7 @@ func (s *stream) lastBit() bool {
 // smallRest is how long the rest of a body may be that is taken and dropped after the answer.
 const smallRest = 64 << 10
 
-// failed hears that an attempt came to nothing, and has the exchange decide. It needs mu.
+// failed hears that an attempt came to nothing, and has the decider decide. It needs mu.
 func (s *stream) failed(t *Turn, e *upstream.Error) {
 	s.attempt = 0
 	s.unhold()
@@ -229,7 +238,7 @@ func (s *stream) failed(t *Turn, e *upstream.Error) {
 		return
 	case s.answered:
 		s.phase = replying
-		if d := s.exchange.Failed(e, false); d.Error != nil {
+		if d := s.decider.Failed(e, false); d.Error != nil {
 			e = d.Error
 		}
 		s.fail(t, e)
@@ -237,7 +246,7 @@ func (s *stream) failed(t *Turn, e *upstream.Error) {
 	}
 	s.phase = deciding
 	again := s.replayable()
-	d := s.exchange.Failed(e, again)
+	d := s.decider.Failed(e, again)
 	if d == (Decision{}) || d.To != nil && !again {
 		d = Decision{Error: e}
 	}

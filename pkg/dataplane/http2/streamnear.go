@@ -43,7 +43,7 @@ func (s *stream) Response(t *Turn, token uint64, r *message.Response, end bool) 
 		s.fail(t, &upstream.Error{Reason: upstream.ProtocolError, Err: fmt.Errorf("more than %d interim responses", maxInterim)})
 		return
 	}
-	switch d := s.exchange.Response(r, end); {
+	switch d := s.decider.Response(r, end); {
 	case d.Hold:
 		s.held = message.Response{Status: r.Status, Fields: append(s.held.Fields[:0], r.Fields...), Length: r.Length}
 		s.hold = true
@@ -99,7 +99,7 @@ func (s *stream) Trailers(t *Turn, token uint64, fields []message.Field) {
 	if s.attempt != token {
 		return
 	}
-	if d := s.exchange.Trailers(fields); s.hold && s.instead(t, d) {
+	if d := s.decider.Trailers(fields); s.hold && s.instead(t, d) {
 		return
 	}
 	s.release(t)

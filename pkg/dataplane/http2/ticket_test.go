@@ -22,7 +22,7 @@ type later struct {
 	wg     sync.WaitGroup
 }
 
-func (l *later) Request(k Ticket, _ *message.Request) (Exchange, Decision) {
+func (l *later) Request(k Ticket, _ *message.Request) (Decider, Decision) {
 	l.wg.Go(func() { l.decide(k) })
 	return &plain{}, Decision{Later: true}
 }

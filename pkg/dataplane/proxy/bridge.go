@@ -27,9 +27,9 @@ type bridge struct {
 	ctx     context.Context //nolint:containedctx // the request's, as far as it has been bounded
 	// ends are what ends the contexts that bound it.
 	ends []func()
-	// body is nil where the request has none; asked is what it reads.
-	body  *body
-	asked *clientBody
+	// body is nil where the request has none; sentBody is what it reads.
+	body     *body
+	sentBody *clientBody
 	// http2: the endpoints speak HTTP/2.
 	http2 bool
 
@@ -98,8 +98,8 @@ func (b *bridge) cancellable() context.CancelCauseFunc {
 func (b *bridge) toward(c *endpoints.Cluster) carrier {
 	b.http2 = c.Config().HTTP2
 	if b.request.Length != 0 {
-		b.asked = &clientBody{client: b.bridgeClient}
-		b.body = &body{src: b.asked}
+		b.sentBody = &clientBody{client: b.bridgeClient}
+		b.body = &body{src: b.sentBody}
 	}
 	return b
 }

@@ -157,7 +157,7 @@ func (b *bridge) upload(s *sending, src io.Reader) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = s.Finish(b.asked.trailers)
+			_ = s.Finish(b.sentBody.trailers)
 			return
 		case errors.Is(err, errBodyMoved):
 			return

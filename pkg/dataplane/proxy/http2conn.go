@@ -55,7 +55,7 @@ func (h *HTTP) takeHTTP2(a arrival, told bool) {
 func (c *http2Conn) serve() {
 	unhook := context.AfterFunc(c.ctx, func() {
 		if e, ok := errors.AsType[*upstream.Error](context.Cause(c.ctx)); ok {
-			c.server.FailEach(func(x http2.Exchange) *upstream.Error { return x.(*stream).cutBy(e) })
+			c.server.FailEach(func(x http2.Decider) *upstream.Error { return x.(*stream).cutBy(e) })
 		}
 	})
 	// Not of the connection's context, whose end answers what is on it: Close cuts.
@@ -82,7 +82,7 @@ func (s *stream) cutBy(e *upstream.Error) *upstream.Error {
 }
 
 // Request implements http2.Handler.
-func (c *http2Conn) Request(k http2.Ticket, m *message.Request) (http2.Exchange, http2.Decision) {
+func (c *http2Conn) Request(k http2.Ticket, m *message.Request) (http2.Decider, http2.Decision) {
 	s := c.take()
 	s.ticket, s.request = k, m
 	s.prepare(c.http, nil, &c.life)

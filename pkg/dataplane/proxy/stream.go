@@ -12,7 +12,7 @@ import (
 )
 
 // stream is a request of an HTTP/2 client. To endpoints of HTTP/2 it goes frame by frame: then it is the
-// http2.Exchange that decides, called by the readers of connections, and has no goroutine but while something is
+// http2.Decider that decides, called by the readers of connections, and has no goroutine but while something is
 // to be waited for (away):
 //
 //	           a lease                  a place              head passed on
@@ -164,7 +164,7 @@ func changedProtocol(lease *endpoints.Lease) *upstream.Error {
 	return upstream.Removed(lease.Key.Address)
 }
 
-// Sent implements http2.Exchange.
+// Sent implements http2.Decider.
 func (s *stream) Sent() (e *upstream.Error) {
 	if s.bridged {
 		return nil
@@ -179,7 +179,7 @@ func (s *stream) Sent() (e *upstream.Error) {
 	return nil
 }
 
-// Response implements http2.Exchange.
+// Response implements http2.Decider.
 func (s *stream) Response(r *message.Response, end bool) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}
@@ -205,7 +205,7 @@ func (s *stream) Response(r *message.Response, end bool) (d http2.Decision) {
 	return s.instead(a, nil)
 }
 
-// Trailers implements http2.Exchange.
+// Trailers implements http2.Decider.
 func (s *stream) Trailers(fields []message.Field) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}
@@ -244,7 +244,7 @@ func (s *stream) instead(a answer, trailers endpoints.Header) http2.Decision {
 	})
 }
 
-// Failed implements http2.Exchange.
+// Failed implements http2.Decider.
 func (s *stream) Failed(e *upstream.Error, again bool) (d http2.Decision) {
 	if s.bridged {
 		return http2.Decision{}

@@ -19,7 +19,7 @@ func (s *stream) timeOver() upstream.Reason {
 	return upstream.None
 }
 
-// Expired implements http2.Exchange.
+// Expired implements http2.Decider.
 func (s *stream) Expired() (e *upstream.Error, attempt bool) {
 	if s.bridged || s.away {
 		// Who serves it, or waits, knows the time.
@@ -57,7 +57,7 @@ func tryTimeout(limit time.Duration) *upstream.Error {
 	return &upstream.Error{Reason: upstream.TryTimeout, Err: fmt.Errorf("no answer within %s, the time for one attempt", limit)}
 }
 
-// Ended implements http2.Exchange.
+// Ended implements http2.Decider.
 func (s *stream) Ended(o http2.Outcome) {
 	switch {
 	case s.bridged:

@@ -40,8 +40,8 @@ func (c *lastCall) End() {}
 // next one, and the request's own trailers are sent all the same.
 func TestTrailersOutliveTheRequest(t *testing.T) {
 	a := &doneAsker{memory: []byte("own")}
-	b := &bridge{bridgeClient: a, asked: &clientBody{client: a}}
-	b.body = &body{src: b.asked}
+	b := &bridge{bridgeClient: a, sentBody: &clientBody{client: a}}
+	b.body = &body{src: b.sentBody}
 	a.asked = func() {
 		if b.body.complete() {
 			t.Error("the connection is asked for trailers that may be another request's")

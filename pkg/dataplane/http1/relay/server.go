@@ -194,6 +194,7 @@ func (c *Server) next() bool {
 		p := c.in.data()
 		if len(p) == 0 {
 			c.in.give()
+			c.x.req.Rest()
 			if !c.idle() {
 				return false
 			}
