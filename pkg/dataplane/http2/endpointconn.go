@@ -184,13 +184,6 @@ func (c *endpointConn) full() bool {
 	return c.ready && !c.leaving && !c.dead && uint64(len(c.calls)) >= uint64(c.peerStreams)
 }
 
-// empty tells whether it carries nothing.
-func (c *endpointConn) empty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.calls) == 0
-}
-
 // barred tells whether the endpoint allows no stream at all now.
 func (c *endpointConn) barred() bool {
 	c.mu.Lock()

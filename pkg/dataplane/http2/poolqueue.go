@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -74,32 +73,12 @@ func (p *Pool) dialFor(n int) {
 	}
 }
 
-// ErrClosing is in the error of a request for which there is no place now, and will be as soon as a connection that
-// carries nothing any more is closed.
-var ErrClosing = errors.New("a connection to the endpoint is being closed")
-
-// emptying tells whether a connection that is leaving carries nothing any more: it gives its place back at once. It needs mu.
-func (p *Pool) emptying() bool {
-	for c := range p.leaving {
-		if c.empty() {
-			return true
-		}
-	}
-	return false
-}
-
 // full is the error of a request for which there is no place now: StreamLimit, unless the connections lack for another
 // reason, which is that of the last dial then. It needs mu.
 func (p *Pool) full() *upstream.Error {
 	if p.lastMiss != nil && !slices.ContainsFunc(p.conns, (*endpointConn).full) {
 		// It is not for the streams of any: those there are wind up, and no other is to be had.
 		e := *p.lastMiss
-		if len(p.conns) > 0 || p.emptying() {
-			e.Err = ErrClosing
-			if p.lastMiss.Err != nil {
-				e.Err = fmt.Errorf("%w: %w", ErrClosing, p.lastMiss.Err)
-			}
-		}
 		return &e
 	}
 	e := &upstream.Error{Reason: upstream.StreamLimit, NextHop: p.cfg.Address, Unsent: true, Unanswered: true}

@@ -46,7 +46,7 @@ type attempts struct {
 	dials, sends, repeats int
 	// dialling: the last attempt did not come to sending.
 	dialling bool
-	// full: an endpoint had no stream free, or will have one in a moment. patient: the request has been to all of them,
+	// full: an endpoint had no stream free. patient: the request has been to all of them,
 	// and waits at the next one that has none.
 	full, patient bool
 	// release gives back what the retry budget gave (giveBack); nil for nothing.

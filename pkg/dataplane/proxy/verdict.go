@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"errors"
 	"slices"
 
-	"github.com/freshmesh/freshmesh/pkg/dataplane/http2"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
@@ -68,7 +66,7 @@ func (a *attempts) redial(e *upstream.Error) verdict {
 	case r == upstream.StreamLimit && a.patient || !a.elsewhere(r):
 		// The queue is full too.
 		return giveUp
-	case r == upstream.StreamLimit, errors.Is(e.Err, http2.ErrClosing):
+	case r == upstream.StreamLimit:
 		a.full = true
 	case r == upstream.EndpointRemoved:
 		// Others may have room.
