@@ -47,6 +47,7 @@ func (k *call) clear() {
 
 // judge tells what is wrong with a head where it came.
 func (k *call) judge(r *message.Response, end bool) error {
+	r.DropLength()
 	if r.Status < 200 {
 		if end {
 			return errors.New("an interim response ends the stream")

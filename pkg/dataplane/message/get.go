@@ -1,6 +1,9 @@
 package message
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Fields are those of a head or of trailers.
 type Fields []Field
@@ -20,3 +23,11 @@ func (r *Request) Get(name string) string { return Fields(r.Fields).Get(name) }
 
 // Get gives the first value of a header field, "" for none; the case of name does not matter.
 func (r *Response) Get(name string) string { return Fields(r.Fields).Get(name) }
+
+// DropLength takes content-length out of a response that must not have it (RFC 9110 section 8.6). Some readers of HTTP/2
+// believe it, and wait for a body. Fields may become a copy.
+func (r *Response) DropLength() {
+	if (r.Status < 200 || r.Status == 204) && r.Get("content-length") != "" {
+		r.Fields = slices.DeleteFunc(slices.Clone(r.Fields), func(f Field) bool { return f.Name == "content-length" })
+	}
+}
