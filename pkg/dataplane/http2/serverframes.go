@@ -13,8 +13,8 @@ import (
 // ending is how a stream ended.
 type ending struct {
 	id uint32
-	// ours: we reset it, so its peer may not know yet. whole: both sides ended it.
-	ours, whole bool
+	// ours: we reset it, so its peer may not know yet. whole: both sides ended it. reset: its peer reset it too.
+	ours, whole, reset bool
 }
 
 // remembered is of how many streams a connection knows how they ended.
@@ -223,7 +223,7 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		if id > v.lastID || id%2 == 0 {
 			return protocolError("RST_STREAM on a stream that never was")
 		}
-		return v.spend(RapidReset)
+		return v.lateReset(id)
 	}
 	if s.ended {
 		// It has all of the answer, and does not send the rest of its request.
@@ -239,6 +239,18 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		return v.spend(RapidReset)
 	}
 	return nil
+}
+
+// lateReset is the reset of a stream that is over: gRPC's clients reset each call that was ended before they had said all.
+// It needs mu.
+func (v *Server) lateReset(id uint32) error {
+	for i := range v.closed {
+		if e := &v.closed[i]; e.id == id && !e.reset {
+			e.reset = true
+			return nil
+		}
+	}
+	return v.spend(RapidReset)
 }
 
 func (v *Server) goneAway(*Turn, uint32, http2.ErrCode) {}
