@@ -6,7 +6,9 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -71,5 +73,22 @@ func TestCallsThatEndFirst(t *testing.T) {
 				t.Errorf("%d connections were closed for rapid resets", n)
 			}
 		})
+	}
+}
+
+// TestTrailersAfterTheAnswer: the trailers of requests that were answered early and reset meanwhile are no misbehaviour (RFC 9113 section 5.1).
+func TestTrailersAfterTheAnswer(t *testing.T) {
+	r := startRelay(t, &relayRig{handler: replies("no")}, "127.0.0.1:1")
+	c := dialRaw(t, r.addr)
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	for i := range uint32(1000) {
+		id := 2*i + 1
+		_ = c.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: id, EndHeaders: true, BlockFragment: block(":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/"),
+		})
+		if n := c.whole(t, id); n != len("no") {
+			t.Fatalf("%d bytes", n)
+		}
+		_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: true, BlockFragment: block("sum", "1")})
 	}
 }
