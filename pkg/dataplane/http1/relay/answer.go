@@ -34,6 +34,7 @@ func (x *Exchange) Relay(done func()) error {
 	x.state, x.done = answering, done
 	if err := x.relayBody(conn, resp); err != nil {
 		x.state = broken
+		x.sayHead(err)
 		x.body.stop()
 		x.drop()
 		return err
@@ -144,7 +145,6 @@ func (x *Exchange) pass(conn *Conn, data []byte, done bool) error {
 		defer rest.give()
 	}
 	if head := x.head; head != nil {
-		x.head = nil
 		if len(head)+len(out) <= cap(head) || len(out) <= 1024 {
 			out = append(head, out...)
 		} else if err := x.toClient(head); err != nil {
@@ -183,27 +183,39 @@ func (x *Exchange) chunk(conn *Conn, data []byte, done bool) (out, last []byte) 
 	return mem[from:to], last
 }
 
-// ownAnswerTime is how long the writing of an answer of ours may take: its request may be over already.
-const ownAnswerTime = time.Second
+// sayHead writes the head of an answer that came to nothing, as the client would hear nothing at all without it: the time
+// of the request may have been over before there was a byte to go with the head, or just when it was to be written.
+func (x *Exchange) sayHead(err error) {
+	if r := upstream.ReasonOf(err); x.head != nil && r != upstream.ClientGone && r != upstream.SlowReader {
+		x.lastWord = true
+		_ = x.toClient(x.head)
+	}
+	x.head = nil
+}
 
-// toClient writes all of p to the client. Its error is an *upstream.Error. An answer
-// of ours is written though the request is over; what is relayed is not.
+// lastWordTime is how long the writing of a last word may take: its request may be over already.
+const lastWordTime = time.Second
+
+// toClient writes all of p to the client. Its error is an *upstream.Error. A last word
+// is written though the request is over; what is relayed is not.
 func (x *Exchange) toClient(p []byte) error {
 	until := earliest(fromNow(x.c.cfg.WriteTimeout), x.deadline)
-	if x.own {
-		until = fromNow(ownAnswerTime)
+	if x.lastWord {
+		until = fromNow(lastWordTime)
 	}
 	for {
 		n, err := x.c.sock.write(p, until)
-		p = p[n:]
+		if p = p[n:]; n > 0 {
+			x.head = nil
+		}
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, errWoken):
-			if cause := x.cancelled(); cause != nil && !x.own {
+			if cause := x.cancelled(); cause != nil && !x.lastWord {
 				return cause
 			}
-		case errors.Is(err, os.ErrDeadlineExceeded) && !x.own && x.deadline != 0 && now() >= x.deadline:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !x.lastWord && x.deadline != 0 && now() >= x.deadline:
 			return x.fail(upstream.Deadline, upstream.ErrNoEnd)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &upstream.Error{Reason: upstream.SlowReader, Err: fmt.Errorf("the client took nothing of the response for %s", x.c.cfg.WriteTimeout)}
@@ -236,10 +248,6 @@ func (x *Exchange) brokenBody(err error) error {
 	case errors.Is(err, io.EOF):
 		e.Err = io.ErrUnexpectedEOF
 	}
-	if x.head != nil && e.Reason != upstream.ClientGone {
-		_ = x.toClient(x.head)
-	}
-	x.head = nil
 	return e
 }
 

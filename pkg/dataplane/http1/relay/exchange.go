@@ -48,9 +48,9 @@ type Exchange struct {
 	left    int64
 	// bodied: a body goes with it, be it an empty one.
 	bodied bool
-	// own: the answer is made here.
-	own bool
-	// head is the answer's head that is still to be written.
+	// lastWord: what is written tells the client what became of the request, so that the end of that does not stop it.
+	lastWord bool
+	// head is the answer's head of which nothing has been written yet; nil for none.
 	head []byte
 	// done is told when the endpoint's part is over; nil for nobody.
 	done func()
@@ -77,7 +77,7 @@ func (x *Exchange) begin() {
 	if x.cause.Load() != nil {
 		x.cause.Store(nil)
 	}
-	x.deadline, x.state, x.last, x.own = 0, unanswered, false, false
+	x.deadline, x.state, x.last, x.lastWord = 0, unanswered, false, false
 	x.interims, x.continued, x.sent, x.head = 0, false, 0, nil
 	if x.ctx == nil {
 		x.ctx = &requestContext{x: x, parent: x.c.ctx}

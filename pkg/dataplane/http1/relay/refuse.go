@@ -23,7 +23,7 @@ func (c *Server) refuse(err error) {
 	a := e.Answer(false)
 	m := message.Response{Status: found.Status, Length: int64(len(a.Text)), Fields: a.Fields}
 	b := append(http1.AppendResponse(nil, &m, http1.Framing{Length: true, Close: true}), a.Text...)
-	if _, err := c.sock.write(b, fromNow(ownAnswerTime)); err == nil {
+	if _, err := c.sock.write(b, fromNow(lastWordTime)); err == nil {
 		c.linger()
 	}
 }

@@ -17,7 +17,7 @@ func (x *Exchange) Respond(status int, fields []message.Field, body string) erro
 		return err
 	}
 	x.abandon()
-	x.own = true
+	x.lastWord = true
 	m := message.Response{Status: status, Fields: fields, Length: int64(len(body))}
 	x.frame(m.HasBody(x.req.Method), m.Length, false)
 	x.c.out.ensure()
@@ -74,9 +74,11 @@ func (x *Exchange) WriteHead(m *message.Response) error {
 	x.frame(m.HasBody(x.req.Method), m.Length, false)
 	x.c.out.ensure()
 	x.state = answering
-	err := x.toClient(http1.AppendResponse((*x.c.out.mem)[:0], m, x.framing))
+	x.head = http1.AppendResponse((*x.c.out.mem)[:0], m, x.framing)
+	err := x.toClient(x.head)
 	if err != nil {
 		x.state = broken
+		x.sayHead(err)
 	}
 	return err
 }
