@@ -130,8 +130,8 @@ func TestExtendedConnectToHTTP1(t *testing.T) {
 // page in place of one: over HTTP/2 its status would say that the protocol has changed (RFC 8441 section 5).
 func TestExtendedConnectRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage": "502",
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n":                                                                              "403",
+		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage":    "502",
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n": "403",
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: of another\r\n\r\nhello\n": "502",
 	} {
 		r := newRig(t)
