@@ -128,9 +128,14 @@ func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 	if err := b.begin(b.head, last || !b.body.complete()); err != nil {
 		return b.clientGone(ctx, err)
 	}
+	open, stop := b.sent.whileOpen(ctx)
+	defer stop()
 	for part := b.first; ; {
 		if len(part) > 0 {
-			if err := b.write(ctx, part); err != nil {
+			if err := b.write(open, part); err != nil {
+				if ctx.Err() == nil && errors.Is(context.Cause(open), errClosedHere) {
+					return b.failure(ctx, &upstream.Error{Reason: upstream.ResetMidBody, NextHop: b.sent.hop, Err: errClosedHere}, 0)
+				}
 				return b.clientGone(ctx, err)
 			}
 			b.passed += int64(len(part))
