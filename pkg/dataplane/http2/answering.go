@@ -144,10 +144,10 @@ func (a *Answering) WriteWithin(ctx context.Context, p []byte) (int, error) {
 // room waits until something can be written.
 func (a *Answering) room(ctx context.Context) (int, error) {
 	for {
-		if a.ctx.Err() != nil {
+		switch {
+		case a.ctx.Err() != nil:
 			return 0, context.Cause(a.ctx) //nolint:contextcheck // the request's own
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		}
 		a.mu.Lock()

@@ -135,20 +135,8 @@ func (b *bridge) relay(ctx context.Context, lease *endpoints.Lease, last bool) *
 	if err := b.begin(b.head, last || !b.body.complete()); err != nil {
 		return clientGone(ctx, hop, err)
 	}
-	for part := b.first; ; {
-		if len(part) > 0 {
-			if err := b.write(ctx, part); err != nil {
-				return clientGone(ctx, hop, err)
-			}
-			b.passed += int64(len(part))
-		}
-		var err error
-		if part, err = b.sent.Read(); err != nil {
-			return b.failure(ctx, upstream.AsError(err), 0)
-		}
-		if len(part) == 0 {
-			break
-		}
+	if err := b.copyBody(ctx, hop); err != nil {
+		return err
 	}
 	trailers := b.sent.Trailers()
 	if t := message.Fields(trailers).Get("grpc-status"); t != "" {
@@ -163,6 +151,30 @@ func (b *bridge) relay(ctx context.Context, lease *endpoints.Lease, last bool) *
 		return clientGone(ctx, hop, err)
 	}
 	return nil
+}
+
+// copyBody passes the answer's body on.
+func (b *bridge) copyBody(ctx context.Context, hop netip.AddrPort) *upstream.Error {
+	open, stop := b.sent.whileOpen(ctx)
+	defer stop()
+	for part := b.first; ; {
+		if len(part) > 0 {
+			if err := b.write(open, part); err != nil {
+				if ctx.Err() == nil && errors.Is(context.Cause(open), errClosedHere) {
+					return b.failure(ctx, &upstream.Error{Reason: upstream.ResetMidBody, NextHop: hop, Err: errClosedHere}, 0)
+				}
+				return clientGone(ctx, hop, err)
+			}
+			b.passed += int64(len(part))
+		}
+		var err error
+		if part, err = b.sent.Read(); err != nil {
+			return b.failure(ctx, upstream.AsError(err), 0)
+		}
+		if len(part) == 0 {
+			return nil
+		}
+	}
 }
 
 // clientGone is the error of an answer that could not be written.

@@ -63,6 +63,23 @@ type sending struct {
 	unhook []func() bool
 }
 
+var errClosedHere = errors.New("the connection was closed here")
+
+// whileOpen gives a context that ends with ctx, and when the call's connection is closed from here: a client that does
+// not read would else be waited for at the end of the endpoint's drain too. One of HTTP/2 has its own way to say so.
+func (s *sending) whileOpen(ctx context.Context) (context.Context, func()) {
+	k, ok := s.call.(*relay.Call)
+	if !ok {
+		return ctx, func() {}
+	}
+	open, end := context.WithCancelCause(ctx)
+	undo := k.OnClose(func() { end(errClosedHere) })
+	return open, func() {
+		undo()
+		end(nil)
+	}
+}
+
 // done is called by each of the two when it has done with the call.
 func (s *sending) done() {
 	if s.left.Add(-1) == 0 {

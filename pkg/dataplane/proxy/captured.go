@@ -140,6 +140,7 @@ func (c *Captured) open(ctx context.Context, client *net.TCPConn, to *route, can
 func (c *Captured) carry(ctx context.Context, client *net.TCPConn, o opening, p *passage) error {
 	defer o.up.close()
 	defer func() { _ = client.Close() }()
+	defer o.up.OnClose(func() { reset(client) })()
 	if _, err := client.Write(o.greeting); err != nil {
 		return &upstream.Error{Reason: upstream.ClientGone, Err: err}
 	}

@@ -92,3 +92,19 @@ func TestDeadlineOfAnUnreadAnswer(t *testing.T) {
 func TestEjectionAndAnUnreadAnswer(t *testing.T) {
 	unreadAnswers(t, discovery.Cluster{CloseOnEjection: true}, (*rig).eject)
 }
+
+// TestRemovalAndAnUnreadAnswer: at the end of its endpoint's drain an answer breaks off that an HTTP/2 client does not read.
+func TestRemovalAndAnUnreadAnswer(t *testing.T) {
+	for name, h2 := range map[string]bool{"endpoint HTTP/1.1": false, "endpoint HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.putCluster(&discovery.Cluster{HTTP2: h2}, endlessBody(t).addr)
+			over := r.unreadAnswer()
+			r.putCluster(&discovery.Cluster{HTTP2: h2})
+			if !<-over {
+				t.Error("it is not broken off")
+			}
+			testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_removed") == 1 })
+		})
+	}
+}

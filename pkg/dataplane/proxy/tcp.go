@@ -107,6 +107,7 @@ func (t *TCP) relay(ctx context.Context, client *net.TCPConn, cancel context.Can
 	}
 	defer up.close()
 	defer func() { _ = client.Close() }()
+	defer up.OnClose(func() { reset(client) })()
 	var why *upstream.Error
 	p.BytesReceived, p.BytesSent, why = relayConns(up.TCPConn, client, t.tcpIdle())
 	return brokenBy(ctx, up.lease, up.hop(), why)

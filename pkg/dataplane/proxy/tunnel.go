@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
+	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -41,6 +42,7 @@ func (x *exchange) connect(ctx context.Context) error {
 		return err
 	}
 	x.status = http.StatusOK
+	defer raw.OnClose(func() { reset(client) })()
 	x.copy(raw.TCPConn, client, lease)
 	return nil
 }
@@ -59,6 +61,11 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 	if x.method == http.MethodConnect {
 		// HTTP/2 has another word for it (RFC 8441 section 5).
 		x.status = http.StatusOK
+	}
+	if t, ok := up.(*relay.Tunnel); ok {
+		if raw, ok := t.Conn.(*upstream.Raw); ok {
+			defer raw.OnClose(func() { reset(client) })()
+		}
 	}
 	x.copy(up, client, lease)
 	return nil

@@ -12,6 +12,8 @@ type Raw struct {
 	*net.TCPConn
 	pool  *Pool
 	leave func()
+	// closed is called by Close, once; nil for nothing. The pool's lock guards it.
+	closed func()
 }
 
 // Vacate gives the place in the limit of connections (Gate) back before Close: nothing is on the connection any more.
@@ -21,9 +23,29 @@ func (r *Raw) Vacate() { r.leave() }
 func (r *Raw) Close() error {
 	r.pool.mu.Lock()
 	delete(r.pool.open, r)
+	closed := r.closed
+	r.closed = nil
 	r.pool.mu.Unlock()
 	defer r.leave()
-	return r.TCPConn.Close()
+	err := r.TCPConn.Close()
+	if closed != nil {
+		closed()
+	}
+	return err
+}
+
+// OnClose has f called when the connection has been closed here, as at the end of an endpoint's drain: whoever waits for
+// another connection that it is copied to would not find out. f must not block. What OnClose gives undoes it; that must
+// be done before the connection goes to somebody else.
+func (r *Raw) OnClose(f func()) (undo func()) {
+	r.set(f)
+	return func() { r.set(nil) }
+}
+
+func (r *Raw) set(closed func()) {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	r.closed = closed
 }
 
 // Dial makes a connection. Its error is an *Error with Unsent.

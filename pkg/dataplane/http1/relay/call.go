@@ -174,6 +174,14 @@ func (k *Call) Switch() *Tunnel {
 	return k.conn.tunnel()
 }
 
+// OnClose has f called when the connection is closed here (upstream.Raw.OnClose), until undo or End.
+func (k *Call) OnClose(f func()) (undo func()) {
+	if c, ok := k.conn.sock.Conn.(interface{ OnClose(f func()) (undo func()) }); ok {
+		return c.OnClose(f)
+	}
+	return func() {}
+}
+
 // Break ends all waits of the call, from any goroutine; the connection is lost. After End it does nothing.
 func (k *Call) Break() {
 	k.mu.Lock()
