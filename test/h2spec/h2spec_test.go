@@ -56,7 +56,7 @@ func startGo(t *testing.T) netip.AddrPort {
 // straight sends every request to one pool.
 type straight struct{ pool *relay.Pool }
 
-func (s straight) Request(relay.Ticket, *message.Request) (relay.Exchange, relay.Decision) {
+func (s straight) Request(relay.Ticket, *message.Request) (relay.Decider, relay.Decision) {
 	return s, relay.Decision{To: s.pool}
 }
 func (straight) Sent() *upstream.Error                           { return nil }

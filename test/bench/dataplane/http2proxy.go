@@ -40,7 +40,7 @@ type request2 struct {
 }
 
 // Request implements relay2.Handler: least request of two choices.
-func (s *stations2) Request(k relay2.Ticket, _ *heads.Request) (relay2.Exchange, relay2.Decision) {
+func (s *stations2) Request(k relay2.Ticket, _ *heads.Request) (relay2.Decider, relay2.Decision) {
 	x := s.free.Get().(*request2)
 	x.began = time.Now()
 	k.SetDeadline(x.began.Add(15 * time.Second))
@@ -62,7 +62,7 @@ func (x *request2) Expired() (*upstream.Error, bool) {
 	return &upstream.Error{Reason: upstream.Deadline}, false
 }
 
-// Ended implements relay2.Exchange.
+// Ended implements relay2.Decider.
 func (x *request2) Ended(o relay2.Outcome) {
 	x.to.active.Add(-1)
 	if o.Err != nil {
