@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/pkg/dataplane/linger"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -57,7 +58,12 @@ func (c *endpointConn) tick(t *Turn) error {
 	}
 	c.idleFor = 0
 	for _, k := range c.calls {
-		if c.stall(&k.flow) {
+		limit := c.cfg.StallTimeout
+		if k.answeredAll {
+			// An endpoint that does not want the rest ought to say so (RFC 9113 section 8.1); nobody waits for it.
+			limit = min(limit, linger.Silence)
+		}
+		if c.stall(&k.flow, limit) {
 			t.add(failing{k.near, k.nearToken, &upstream.Error{
 				Reason: upstream.ResetBeforeHeaders, NextHop: c.address, Unanswered: !k.heard,
 				Err: errors.New("the endpoint does not read the request"),

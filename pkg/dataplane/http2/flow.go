@@ -188,12 +188,12 @@ func (l *link) widen(t *Turn, f *flow, n int) bool {
 	return true
 }
 
-// stall counts the time that a flow has been held up. It needs mu.
-func (l *link) stall(f *flow) bool {
+// stall counts the time that a flow has been held up; true when that is too long. It needs mu.
+func (l *link) stall(f *flow, limit time.Duration) bool {
 	if f.queue.size == 0 || f.moved {
 		f.moved, f.stalled = false, 0
 		return false
 	}
 	f.stalled += l.tickEvery()
-	return f.stalled >= l.cfg.StallTimeout
+	return f.stalled >= limit
 }

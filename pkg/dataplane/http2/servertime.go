@@ -26,7 +26,7 @@ func (v *Server) tick(t *Turn) error {
 		return abusive(Stalled, "the connection's window stays zero")
 	}
 	for _, s := range v.streams {
-		if v.stall(&s.flow) {
+		if v.stall(&s.flow, v.cfg.StallTimeout) {
 			e := v.slow()
 			s.giveUp(t, e)
 			v.send(t, appendReset(v.put().b, s.id, http2.ErrCodeEnhanceYourCalm))

@@ -112,7 +112,7 @@ func (s *stream) unhold() {
 }
 
 // smallList is how many fields a stream that has ended keeps the room of.
-const smallList = 256
+const smallList = 64
 
 // emptied gives the room of fields that are over, unless it is much: a client could have a lot of it kept on an idle connection.
 func emptied(fields []message.Field) []message.Field {

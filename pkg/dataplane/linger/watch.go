@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// ToClose is how long the peer gets to close, or to say something, once its host has all that was written.
-const ToClose = 500 * time.Millisecond
+const (
+	// ToClose is how long the peer gets to close, or to say something, once its host has all that was written.
+	ToClose = 500 * time.Millisecond
+	// Silence is how long the peer may take nothing while its host has not all.
+	Silence = 5 * time.Second
+)
 
 const (
-	// maxSilence is how long the peer may take nothing while its host has not all.
-	maxSilence = 5 * time.Second
 	// maxTotal bounds all of it.
 	maxTotal = 30 * time.Second
 	// lookEvery is how often the peer is looked at while its host has not all: no event tells of what it takes.
@@ -39,7 +41,7 @@ func (w *Watch) Next(n int) (time.Duration, bool) {
 	}
 	over, each := w.moved.Add(ToClose), ToClose
 	if left > 0 {
-		over, each = w.moved.Add(maxSilence), lookEvery
+		over, each = w.moved.Add(Silence), lookEvery
 	}
 	if most := w.began.Add(maxTotal); most.Before(over) {
 		over = most
