@@ -65,11 +65,8 @@ func TestRecoveryCostsNoRequest(t *testing.T) {
 		_, _ = w.request(c)
 		pass(5 * time.Second)
 		w.kill(a, false)
-		probes := w.probesOf(a)
-		pass(1300 * time.Millisecond) // a back-off of at most a second, and a dial
-		if w.probesOf(a) == probes {
-			t.Error("no trial without a request")
-		}
+		// A back-off of at most a second, and a dial; or the one that is under way comes to a good end.
+		pass(1300 * time.Millisecond)
 		if w.set.Status()[0].Phase != endpoints.Serving {
 			t.Fatal("not recovered by itself")
 		}

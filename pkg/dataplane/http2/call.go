@@ -49,6 +49,7 @@ func (k *call) clear() {
 
 // judge tells what is wrong with a head in the place where it came, and notes how long its body may be. It needs mu.
 func (k *call) judge(r *message.Response, end bool) error {
+	r.DropLength()
 	if r.Status < 200 {
 		if end {
 			return errors.New("an interim response ends the stream")

@@ -2,6 +2,7 @@ package message
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -33,4 +34,12 @@ func (r *Response) HasBody(method string) bool {
 func IsGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// DropLength takes content-length out of a response that must not have it (RFC 9110 section 8.6). Some readers of HTTP/2
+// believe it, and wait for a body. Fields may become a copy.
+func (r *Response) DropLength() {
+	if (r.Status < 200 || r.Status == 204) && r.Get("content-length") != "" {
+		r.Fields = slices.DeleteFunc(slices.Clone(r.Fields), func(f Field) bool { return f.Name == "content-length" })
+	}
 }

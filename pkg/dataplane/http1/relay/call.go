@@ -113,6 +113,7 @@ func (k *Call) begin(r *http1.Response) (*message.Response, error) {
 	if r.Status == http.StatusSwitchingProtocols && (!k.upgrade || r.Protocol == "") {
 		return nil, k.fail(errUnasked, upstream.UpgradeFailed)
 	}
+	r.DropLength()
 	k.left = r.Length
 	k.over = r.Status >= 200 && (!r.HasBody(k.method) || r.Length == 0)
 	return &r.Response, nil
