@@ -127,7 +127,7 @@ faults: ## break everything, measure the recovery with default intervals, write 
 		{ grep -E '_test.go:[0-9]+: |--- FAIL|^FAIL' bin/faults.txt; exit 1; }
 
 golden: ## write the golden files anew; look at the diff before you commit it
-	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' pkg internal test | xargs -r -n1 dirname | sort -u); do \
+	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' cmd pkg internal test | xargs -r -n1 dirname | sort -u); do \
 		$(GO) test ./$$package -update || exit 1; done
 
 fuzz: ## run each fuzz test for FUZZTIME

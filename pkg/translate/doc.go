@@ -78,35 +78,9 @@
 //
 // # Annotations
 //
-// On a Service, with the prefix freshmesh.dev/; a wrong value is a Problem and
-// the default holds.
-//
-//	lb-policy        least-request (default) | round-robin | random | ring-hash | maglev
-//	connect-timeout  duration, 1ms..1h (5s)
-//	max-connections, max-pending, max-requests
-//	                 number (clients' defaults). 0 is taken at its word: max-requests "0" makes
-//	                 every client refuse every request, which is how a service is closed
-//	max-retries      number: retries that are active at a time (clients' defaults)
-//	outlier          "on", "off" (default), or a list of consecutive-5xx=N, consecutive-gateway-failure=N,
-//	                 consecutive-local-origin-failure=N, split-local-origin=true|false, interval=D,
-//	                 base-ejection-time=D, max-ejection-time=D, max-ejection-percent=N,
-//	                 success-rate-minimum-hosts=N, success-rate-request-volume=N, success-rate-stdev-factor=N (thousandths)
-//	health-check     http=/PATH, tcp, grpc or grpc=SERVICE, and then interval=D (10s), timeout=D (1s),
-//	                 unhealthy=N (3), healthy=N (2); grpc checks only ports that speak HTTP/2
-//	slow-start       window=D, and aggression=X, min-weight-percent=X; for least-request and round-robin
-//	panic-threshold  percentage 0..100 of healthy endpoints below which all are used (0: never)
-//	close-established
-//	                 list of ejection, overload: what also closes requests and connections that are
-//	                 established (cluster metadata close_on_ejection, close_on_overload; our data plane only)
-//	retry            a list of on=A|B, attempts=N (1), per-try-timeout=D (cluster metadata retry), or "off". Without it
-//	                 clients' defaults: our data plane sends again what is idempotent and whose connection broke.
-//	                 What could not be sent goes to other endpoints in any case; Envoy does that unless it is "off"
-//	timeout          duration: how long a request may take (cluster metadata timeout); no bound without it
-//	opaque-ports     list of port names or numbers that are opaque TCP whatever appProtocol says
-//	proxy-protocol   list of ports, opaque too, whose servers want a PROXY header, version 2 (cluster metadata proxy_protocol)
-//	skip-ports       list of ports that a proxy never touches (cluster metadata skip)
-//	drain            duration: how long what is established on an endpoint that leaves may last (cluster
-//	                 metadata drain); 0 is for ever
+// On a Service, with the prefix freshmesh.dev/. docs/dataplane.md lists them with their
+// values and defaults; a test holds the list against the code. A wrong value is a
+// Problem and the default holds. A limit of 0 is taken at its word.
 //
 // What xDS has no field for is in the cluster's filter_metadata["freshmesh.dev"]:
 // opaque (bool), skip (bool), proxy_protocol (bool), alias (a cluster's name), drain and timeout (durations as text), close_on_ejection (bool), close_on_overload (bool),

@@ -32,12 +32,17 @@ func (p *plan) guide(o options, pid func(name string) int) string {
 	line("")
 	line("  Then change an address in %s (127.0.0.2 to 127.0.0.3, say)", filepath.Join(p.manifests, "echo.yaml"))
 	line("  and ask again.")
+	said := false
 	for _, b := range p.backends {
-		if process := pid(b.Name); process != 0 {
-			line("  Or kill a backend, here %s, and see it ejected in /clusters; this terminal then says how to bring it back:", b.Name)
-			line("    kill %d", process)
-			break
+		process := pid(b.Name)
+		if process == 0 {
+			continue
 		}
+		if !said {
+			line("  Or kill a backend, and see it ejected in /clusters; this terminal then says how to bring it back:")
+			said = true
+		}
+		line("    kill %-8d # %s", process, b.Name)
 	}
 	line("")
 	line("Ctrl-C stops everything.")

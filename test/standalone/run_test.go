@@ -302,7 +302,7 @@ func TestTheDefaultIsWhole(t *testing.T) {
 		t.Errorf("%+v\n%+v", p.server, p.dataplane)
 	}
 	guide := p.guide(o, func(name string) int { return map[string]int{p.backends[0].Name: 4711}[name] })
-	for _, text := range []string{"curl -H 'Host: echo.default.svc.cluster.local:8080' http://127.0.0.1:4/", "bin/xds-server audit --server http://127.0.0.1:2", "http://127.0.0.1:3/clusters", "    kill 4711\n"} {
+	for _, text := range []string{"curl -H 'Host: echo.default.svc.cluster.local:8080' http://127.0.0.1:4/", "bin/xds-server audit --server http://127.0.0.1:2", "http://127.0.0.1:3/clusters", "    kill 4711     # echo-1\n"} {
 		if !strings.Contains(guide, text) {
 			t.Errorf("the guide lacks %q:\n%s", text, guide)
 		}

@@ -86,7 +86,7 @@ func (c Config) routes() []route {
 		{http.MethodPost, "/drain_listeners", "begin to drain (?graceful)", c.drainListeners},
 		{http.MethodPost, "/healthcheck/fail", "make /ready fail", c.health(true)},
 		{http.MethodPost, "/healthcheck/ok", "undo /healthcheck/fail", c.health(false)},
-		{http.MethodPost, "/logging", "log level (?level=trace|debug|info|warn|error)", c.logging},
+		{http.MethodPost, "/logging", "log level (?level=trace|debug|info|warn|error|off)", c.logging},
 		{http.MethodPost, "/quitquitquit", "drain and exit", c.quit},
 	}
 	if c.Pprof {

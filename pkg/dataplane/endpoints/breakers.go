@@ -3,6 +3,7 @@ package endpoints
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
@@ -64,14 +65,22 @@ type gauge struct {
 // gauges are a cluster's, by priority; they outlive changes of the limits.
 type gauges [discovery.Priorities][breakers]gauge
 
-// enter takes one place, and false when there is none: then it counts as shed.
-func (g *gauge) enter(limit uint64) bool {
+// take takes one place, and gives false when there is none.
+func (g *gauge) take(limit uint64) bool {
 	if uint64(g.active.Add(1)) <= limit {
 		return true
 	}
 	g.active.Add(-1)
-	g.shed.Add(1)
 	return false
+}
+
+// enter takes one place, and gives false when there is none: then it counts as shed.
+func (g *gauge) enter(limit uint64) bool {
+	ok := g.take(limit)
+	if !ok {
+		g.shed.Add(1)
+	}
+	return ok
 }
 
 func (g *gauge) leave() { g.active.Add(-1) }
@@ -157,16 +166,18 @@ type gate struct {
 	totals  *totals
 }
 
-// Open takes a place, closing idle connections of the cluster for it if need be.
+// Open takes a place, closing idle connections of the cluster for it if need be: those
+// that one endpoint keeps for later must not shed the requests of another.
 func (g *gate) Open() error {
 	c := g.cluster
 	breaker := &c.gauges[discovery.DefaultPriority][Connections]
 	limit := c.limit(discovery.DefaultPriority, Connections)
-	if uint64(max(breaker.active.Load(), 0)) >= limit {
-		c.closeIdle(limit)
-	}
-	if !breaker.enter(limit) {
-		return c.atLimit(limit)
+	for !breaker.take(limit) {
+		// Another one may have been first to the place.
+		if !c.closeIdle() {
+			breaker.shed.Add(1)
+			return c.atLimit(limit)
+		}
 	}
 	g.totals.cxActive.Add(1)
 	g.totals.cxTotal.Add(1)
@@ -215,20 +226,12 @@ func (p *pending) Join(again bool) bool {
 // Leave gives it back.
 func (p *pending) Leave() { p.gauges[discovery.DefaultPriority][Pending].leave() }
 
-// closeIdle closes idle connections to any endpoint until there is room: those
-// that one endpoint keeps for later must not shed the requests of another.
-func (c *Cluster) closeIdle(limit uint64) {
+// closeIdle closes an idle connection to any endpoint, and gives false where there is none.
+func (c *Cluster) closeIdle() bool {
 	c.mu.Lock()
 	order := c.order
 	c.mu.Unlock()
-	active := &c.gauges[discovery.DefaultPriority][Connections].active
-	for _, e := range order {
-		if e.totals.cxActive.Load() == 0 {
-			continue
-		}
-		e.upstream.CloseIdle()
-		if uint64(max(active.Load(), 0)) < limit {
-			return
-		}
-	}
+	return slices.ContainsFunc(order, func(e *endpoint) bool {
+		return e.totals.cxActive.Load() > 0 && e.upstream.CloseOneIdle()
+	})
 }

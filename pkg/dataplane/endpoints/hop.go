@@ -74,6 +74,14 @@ func (h *hop) CloseIdle() {
 	}
 }
 
+// CloseOneIdle closes a connection that carries nothing now, whose place is free then; false where there is none.
+func (h *hop) CloseOneIdle() bool {
+	if h.http2 != nil {
+		return h.http2.CloseOneIdle()
+	}
+	return h.http1.CloseOneIdle()
+}
+
 // Retire implements upstream.Upstream.
 func (h *hop) Retire(drain time.Duration) {
 	// First, so that the upstream finds only what is in use.

@@ -12,7 +12,7 @@ import (
 )
 
 // Lease is the use of one endpoint for one request or connection. It ends with
-// exactly one call of DialFailed or End. A Lease belongs to one goroutine.
+// exactly one call of DialFailed, Complete or End. A Lease belongs to one goroutine.
 type Lease struct {
 	// Cluster and Key say what is leased. Upstream dials it; HTTP1 and HTTP2 have its connections in
 	// these protocols: one of them is nil, by what the cluster speaks.
@@ -186,6 +186,15 @@ func (l *Lease) End(ok bool) {
 	}
 	l.Cluster.count(l.endpoint, discovery.Load{Failed: 1})
 }
+
+// Complete ends a lease whose answer has come to its end, with these trailers.
+func (l *Lease) Complete(trailers Header) {
+	l.Trailers(trailers)
+	l.End(true)
+}
+
+// Over tells whether the lease has ended.
+func (l *Lease) Over() bool { return l.over }
 
 // Abandon ends the lease unless it has ended, and says nothing of the endpoint: for who does not know how far it came.
 func (l *Lease) Abandon() {

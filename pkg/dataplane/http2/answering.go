@@ -144,10 +144,11 @@ func (a *Answering) WriteWithin(ctx context.Context, p []byte) (int, error) {
 // room waits until something can be written.
 func (a *Answering) room(ctx context.Context) (int, error) {
 	for {
-		for _, over := range []context.Context{a.ctx, ctx} {
-			if over.Err() != nil {
-				return 0, context.Cause(over)
-			}
+		if a.ctx.Err() != nil {
+			return 0, context.Cause(a.ctx) //nolint:contextcheck // the request's own
+		}
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
 		}
 		a.mu.Lock()
 		n := writeAhead - a.ahead

@@ -77,6 +77,8 @@ func (c *endpointConn) run(ctx context.Context) error {
 	}
 	c.leaving = true
 	c.mu.Unlock()
+	// Who hears of the end may go on to another connection at once.
+	c.vacate()
 	c.owner.connLeaves(&c.turn, c, useless)
 	c.failAll(&c.turn, err)
 	return c.finish(&c.turn, err)

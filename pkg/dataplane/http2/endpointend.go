@@ -16,8 +16,19 @@ func (c *endpointConn) quit(t *Turn) {
 		return
 	}
 	c.failure = errClosed
+	c.vacate()
 	c.send(t, appendGoAway(c.put().b, 0, http2.ErrCodeNo, ""))
 	t.add(parting{&c.link})
+}
+
+// vacater is a connection with a place in a limit, which it gives back when it is closed, or by Vacate before that.
+type vacater interface{ Vacate() }
+
+// vacate gives the connection's place to another one: this one carries nothing any more, and is being closed.
+func (c *endpointConn) vacate() {
+	if v, ok := c.nc.(vacater); ok {
+		v.Vacate()
+	}
 }
 
 // leave takes no new calls and closes the connection when those on it have ended.
@@ -32,16 +43,17 @@ func (c *endpointConn) leave() {
 	t.flush()
 }
 
-// quitIfIdle closes the connection unless something is on it.
-func (c *endpointConn) quitIfIdle() {
+// quitIfIdle closes the connection unless something is on it, and tells whether it did; not where it was being closed.
+func (c *endpointConn) quitIfIdle() (quits bool) {
 	var t Turn
 	c.locked(func() {
-		if len(c.calls) == 0 {
-			c.leaving = true
+		if len(c.calls) == 0 && c.ready && c.failure == nil && !c.dead {
+			quits, c.leaving = true, true
 			c.quit(&t)
 		}
 	})
 	t.flush()
+	return quits
 }
 
 // idleTime is how long a connection may be without calls.

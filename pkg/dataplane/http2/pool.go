@@ -166,6 +166,11 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
+// CloseOneIdle is CloseIdle for one of them; false where there is none. Its place in the limit of connections is free then.
+func (p *Pool) CloseOneIdle() bool {
+	return !p.wanted() && slices.ContainsFunc(p.inService(), (*endpointConn).quitIfIdle)
+}
+
 // inService gives the connections that take requests.
 func (p *Pool) inService() []*endpointConn {
 	p.mu.Lock()

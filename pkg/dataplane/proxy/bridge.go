@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -128,15 +129,16 @@ func (b *bridge) replayable() bool { return b.body.replayable() && !b.seen() }
 func (b *bridge) complete() bool { return b.body.complete() }
 
 // relay passes the answer on.
-func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
+func (b *bridge) relay(ctx context.Context, lease *endpoints.Lease, last bool) *upstream.Error {
+	hop := b.sent.hop
 	b.body.answered()
 	if err := b.begin(b.head, last || !b.body.complete()); err != nil {
-		return b.clientGone(ctx, err)
+		return clientGone(ctx, hop, err)
 	}
 	for part := b.first; ; {
 		if len(part) > 0 {
 			if err := b.write(ctx, part); err != nil {
-				return b.clientGone(ctx, err)
+				return clientGone(ctx, hop, err)
 			}
 			b.passed += int64(len(part))
 		}
@@ -152,19 +154,24 @@ func (b *bridge) relay(ctx context.Context, last bool) *upstream.Error {
 	if t := message.Fields(trailers).Get("grpc-status"); t != "" {
 		b.grpcStatus = strings.Clone(t)
 	}
+	if b.body.complete() {
+		// Whoever knows that the request is over finds its place on the connection free.
+		b.hangUp()
+	}
+	lease.Complete(message.Fields(trailers))
 	if err := b.finish(trailers); err != nil {
-		return b.clientGone(ctx, err)
+		return clientGone(ctx, hop, err)
 	}
 	return nil
 }
 
 // clientGone is the error of an answer that could not be written.
-func (b *bridge) clientGone(ctx context.Context, err error) *upstream.Error {
+func clientGone(ctx context.Context, hop netip.AddrPort, err error) *upstream.Error {
 	known, ok := errors.AsType[*upstream.Error](err)
 	reason := upstream.ContextReason(ctx)
 	switch {
 	case upstream.Ended(ctx) && reason == upstream.Deadline:
-		return (&upstream.Error{NextHop: b.sent.hop}).Late(true)
+		return (&upstream.Error{NextHop: hop}).Late(true)
 	case upstream.Ended(ctx):
 		return &upstream.Error{Reason: reason, Err: err}
 	case ok:

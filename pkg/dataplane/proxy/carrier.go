@@ -38,9 +38,9 @@ type carrier interface {
 	replayable() bool
 	complete() bool
 
-	// relay passes the answer on to its end; last makes it the last of an HTTP/1.1 connection. After an error the
-	// client has had a part of it, and abort comes next.
-	relay(ctx context.Context, last bool) *upstream.Error
+	// relay passes the answer on to its end; last makes it the last of an HTTP/1.1 connection. The lease ends with the
+	// endpoint's part. After an error the client has had a part of the answer, the lease may have ended, and abort comes next.
+	relay(ctx context.Context, lease *endpoints.Lease, last bool) *upstream.Error
 	// abort breaks the answer off. It may not return.
 	abort(e *upstream.Error)
 	// refuse answers with an error of ours.

@@ -218,17 +218,18 @@ func (x *exchange) clock() (t time.Time) {
 
 // answer passes a final response on. Once its head is out, a failure can only abort.
 func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease) {
-	ok := true
-	defer func() { lease.End(ok) }()
 	x.status = a.status
-	e := x.via.relay(ctx, x.conn.told() || lease.Removed())
+	e := x.via.relay(ctx, lease, x.conn.told() || lease.Removed())
 	if e == nil {
-		lease.Trailers(x.via.trailers())
 		return
 	}
 	e = ourDoing(endOf(ctx), lease, e)
-	if ok = notTheirs(e.Reason); !ok {
-		lease.BrokenOff()
+	if !lease.Over() {
+		ok := notTheirs(e.Reason)
+		if !ok {
+			lease.BrokenOff()
+		}
+		lease.End(ok)
 	}
 	x.failed(e)
 	x.via.abort(e)

@@ -20,6 +20,9 @@ type relayed struct {
 	x    *relay.Exchange
 	// conn is to be sent on; nil when it has been.
 	conn *relay.Conn
+	// lease is that of the answer which is being relayed, and done, made once, ends it.
+	lease *endpoints.Lease
+	done  func()
 	// grpcStatus is that of an answer's head, for the access log.
 	grpcStatus string
 }
@@ -90,12 +93,16 @@ func (v *relayed) replayable() bool { return v.x.Replayable() }
 
 func (v *relayed) complete() bool { return v.x.BodyComplete() }
 
-func (v *relayed) relay(_ context.Context, last bool) *upstream.Error {
+func (v *relayed) relay(_ context.Context, lease *endpoints.Lease, last bool) *upstream.Error {
 	if last || !v.x.BodyComplete() {
 		// What the client may still send could not be told from another request's beginning (RFC 9112 section 9.3).
 		v.x.CloseAfter()
 	}
-	if err := v.x.Relay(); err != nil {
+	if v.done == nil {
+		v.done = func() { v.lease.Complete(v.trailers()) }
+	}
+	v.lease = lease
+	if err := v.x.Relay(v.done); err != nil {
 		return upstream.AsError(err)
 	}
 	return nil

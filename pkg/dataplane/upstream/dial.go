@@ -14,6 +14,9 @@ type Raw struct {
 	leave func()
 }
 
+// Vacate gives the place in the limit of connections (Gate) back before Close: nothing is on the connection any more.
+func (r *Raw) Vacate() { r.leave() }
+
 // Close closes the connection.
 func (r *Raw) Close() error {
 	r.pool.mu.Lock()

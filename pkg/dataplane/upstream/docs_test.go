@@ -23,7 +23,7 @@ field Proxy-Status (RFC 9209) of HTTP responses, in the status message of gRPC
 calls, in the access log, and as the label ` + "`reason`" + ` of ` + "`freshmesh_requests_total`" + `.
 An answer of the upstream's own has none of it: a 503 without Proxy-Status is the
 application's. In the access log it has the reason ` + "`none`" + `, as every success.
-What cannot be read as an HTTP/1.1 request at all has one too, and no line in the access log; its connection is closed. The
+What cannot be read as an HTTP/1.1 request at all has a reason too, but no line in the access log; its connection is closed. The
 frames of HTTP/2 have words of their own for that (RFC 9113 section 7), and neither log nor metric.
 
 One line tells the layer, the reason, the endpoint where there is one, and what happened. It is the body

@@ -93,7 +93,7 @@ func (s *stations) Serve(x *relay.Exchange) {
 	conn, err := to.pool.Acquire(x.Context())
 	if err == nil {
 		if _, err = x.Send(conn, 0); err == nil {
-			err = x.Relay()
+			err = x.Relay(nil)
 		} else {
 			_ = x.Respond(http.StatusBadGateway, nil, err.Error())
 		}

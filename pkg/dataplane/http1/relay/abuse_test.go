@@ -137,7 +137,7 @@ func TestAbuseHoldsNobodyUp(t *testing.T) {
 				conn, err := pool.Acquire(x.Context())
 				if err == nil {
 					if _, err = x.Send(conn, 0); err == nil {
-						err = x.Relay()
+						err = x.Relay(nil)
 					}
 				}
 				if err != nil {

@@ -27,7 +27,7 @@ func TestNoAllocations(t *testing.T) {
 				conn, err := r.pools[0].Acquire(x.Context())
 				if err == nil {
 					if _, err = x.Send(conn, time.Second); err == nil {
-						err = x.Relay()
+						err = x.Relay(nil)
 					}
 				}
 				if err != nil {

@@ -16,7 +16,11 @@ import (
 // Relay passes the response of the last Send on to the client, the body as it
 // comes. An error is an *upstream.Error: the client has had the head by then, so
 // that its connection can only break off, which it does when Serve returns.
-func (x *Exchange) Relay() error {
+//
+// done is called when the endpoint has done its part and has its connection back, before the client has the last of
+// the answer where that may be: whoever knows that a request is over finds its place free. It is called
+// once where Relay gives nil, and perhaps where it fails: then for a fault of the client's. nil is nobody.
+func (x *Exchange) Relay(done func()) error {
 	conn := x.conn
 	resp := &conn.resp
 	x.body.lost.Store(true)
@@ -27,7 +31,7 @@ func (x *Exchange) Relay() error {
 	x.frame(resp.HasBody(x.req.Method), resp.Length, resp.Chunked)
 	x.c.out.ensure()
 	x.head = resp.Append((*x.c.out.mem)[:0], x.framing)
-	x.state = answering
+	x.state, x.done = answering, done
 	if err := x.relayBody(conn, resp); err != nil {
 		x.state = broken
 		x.body.stop()
@@ -35,7 +39,7 @@ func (x *Exchange) Relay() error {
 		return err
 	}
 	x.state = answered
-	x.giveBack(conn, resp)
+	x.giveBack(conn)
 	return nil
 }
 
@@ -62,17 +66,38 @@ func (x *Exchange) unclear() bool {
 	return x.req.Protocol != "" && len(x.c.in.data()) > 0
 }
 
-// giveBack gives the connection upstream back once the answer is over.
-func (x *Exchange) giveBack(conn *Conn, resp *http1.Response) {
+// giveBack gives the connection upstream back once the answer is over, unless it has been.
+func (x *Exchange) giveBack(conn *Conn) {
+	if x.conn == nil {
+		return
+	}
 	whole := x.body.finish()
-	conn.broken = conn.broken || resp.Close || !whole
+	conn.broken = conn.broken || conn.resp.Close || !whole
 	x.release()
+	if x.done != nil {
+		x.done()
+	}
+}
+
+// giveBackEarly is giveBack where the last of the answer is still to be written, out of the window that it gives.
+func (x *Exchange) giveBackEarly(conn *Conn) (rest window) {
+	if x.body.uploading {
+		// The endpoint is still being sent the request, and the client does not wait for that.
+		return window{}
+	}
+	// Bytes after the answer answer nothing.
+	conn.broken = conn.broken || len(conn.in.data()) > 0
+	rest, conn.in = conn.in, window{}
+	x.giveBack(conn)
+	return rest
 }
 
 // relayBody writes the head, and the body as it comes. Head and body go together, unless the body's length
 // is unknown and nothing of it is there: then it may be long in coming.
 func (x *Exchange) relayBody(conn *Conn, resp *http1.Response) error {
 	if !resp.HasBody(x.req.Method) || resp.Length == 0 {
+		rest := x.giveBackEarly(conn)
+		defer rest.give()
 		return x.pass(conn, nil, false)
 	}
 	w := wait{x: x, conn: conn, silence: x.c.cfg.ResponseTimeout}
@@ -113,6 +138,10 @@ func (x *Exchange) pass(conn *Conn, data []byte, done bool) error {
 	out, last := data, []byte(nil)
 	if x.framing.Chunked && (len(data) > 0 || done) {
 		out, last = x.chunk(conn, data, done)
+	}
+	if done {
+		rest := x.giveBackEarly(conn)
+		defer rest.give()
 	}
 	if head := x.head; head != nil {
 		x.head = nil

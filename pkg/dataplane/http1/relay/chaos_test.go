@@ -137,7 +137,7 @@ func TestChaos(t *testing.T) {
 					x.Discard()
 					continue
 				}
-				_ = x.Relay()
+				_ = x.Relay(nil)
 				return
 			}
 			if !x.Replayable() {

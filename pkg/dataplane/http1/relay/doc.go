@@ -49,10 +49,11 @@
 //		resp, err := x.Send(conn, policy.PerTryTimeout)       // err: lease.Broken …; Replayable() and the policy decide
 //		lease.Response(resp.Status, …)
 //		if again(resp) { x.Discard(); continue }              // a status that the policy does not take
-//		err = x.Relay()                                       // err: the client's connection breaks off by itself
-//		lease.Trailers(x.ResponseTrailers())
-//		lease.End(err == nil)
-//		return
+//		err = x.Relay(func() {                                // err: the client's connection breaks off by itself
+//			lease.Trailers(x.ResponseTrailers())
+//			lease.End(true)
+//		})
+//		return                                                // err: lease.End, unless it has ended
 //	}
 //
 // and where that ends without an answer, x.Respond gives the client ours, with

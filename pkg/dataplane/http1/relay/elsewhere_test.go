@@ -84,7 +84,7 @@ func TestNoSecondAnswer(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if err := x.Relay(); err == nil {
+		if err := x.Relay(nil); err == nil {
 			t.Error("it came whole")
 		}
 		if x.Respond(502, nil, "freshmesh") == nil || x.WriteHead(&message.Response{Status: 200}) == nil {

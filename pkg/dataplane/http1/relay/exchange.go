@@ -52,6 +52,8 @@ type Exchange struct {
 	own bool
 	// head is the answer's head that is still to be written.
 	head []byte
+	// done is told when the endpoint's part is over; nil for nobody.
+	done func()
 	// sent counts the bytes of its body that went to the client.
 	sent int64
 	// response decodes the body that the endpoint sends, and has its trailers.

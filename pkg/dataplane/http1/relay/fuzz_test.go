@@ -106,7 +106,7 @@ func FuzzRelay(f *testing.F) {
 				return
 			}
 			if _, err = x.Send(conn, 0); err == nil {
-				_ = x.Relay()
+				_ = x.Relay(nil)
 			}
 		})}, c, nil).Serve()
 		pool.Close()
@@ -178,7 +178,7 @@ func FuzzAnswer(f *testing.F) {
 			case err != nil || resp.Status == http.StatusSwitchingProtocols:
 				_ = x.Respond(http.StatusBadGateway, nil, ours)
 			default:
-				_ = x.Relay()
+				_ = x.Relay(nil)
 			}
 		})}, c, nil).Serve()
 		b := bufio.NewReader(&c.out)

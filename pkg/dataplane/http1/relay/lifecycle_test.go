@@ -464,7 +464,7 @@ func TestDeadlines(t *testing.T) {
 				}
 				_, err = x.Send(conn, c.limit)
 				if c.relayed && err == nil {
-					err = x.Relay()
+					err = x.Relay(nil)
 				} else {
 					_ = x.Respond(504, nil, "late")
 				}
@@ -627,7 +627,7 @@ func TestCancel(t *testing.T) {
 			return
 		}
 		cancels[0](errors.New("too late"))
-		_ = x.Relay()
+		_ = x.Relay(nil)
 	})}, silent, ok)
 	close(ready)
 	c := r.dial()

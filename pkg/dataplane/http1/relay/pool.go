@@ -231,6 +231,15 @@ func (p *Pool) CloseIdle() {
 	closeAll(victims)
 }
 
+// CloseOneIdle closes the connection that has carried nothing for longest; false where each carries something.
+func (p *Pool) CloseOneIdle() bool {
+	p.mu.Lock()
+	victims := p.cut(min(1, len(p.idle)))
+	p.mu.Unlock()
+	closeAll(victims)
+	return len(victims) > 0
+}
+
 // Retire takes no new work, closes idle connections at once and the others when
 // they have finished, or after drain; below 0 is never. It does not wait.
 func (p *Pool) Retire(drain time.Duration) {

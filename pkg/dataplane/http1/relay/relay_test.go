@@ -113,7 +113,7 @@ func TestTrailersAreOfOneAnswer(t *testing.T) {
 		}
 		before := len(x.ResponseTrailers())
 		if err == nil {
-			err = x.Relay()
+			err = x.Relay(nil)
 		}
 		if err != nil {
 			t.Error(err)

@@ -109,7 +109,7 @@ func (r *rig) Serve(x *relay.Exchange) {
 					r.tunnel(x)
 					return
 				}
-				if err = x.Relay(); err != nil {
+				if err = x.Relay(nil); err != nil {
 					_ = r.failed(err)
 				}
 				return
