@@ -35,6 +35,8 @@ type relayRig struct {
 	// attempts is how many endpoints a request may go to; 0 is one.
 	attempts int
 	timeout  time.Duration
+	// handler decides in its place; nil for none.
+	handler Handler
 
 	mu      sync.Mutex // guards all below
 	servers map[*Server]struct{}
@@ -134,6 +136,9 @@ func (r *relayRig) pick() Opener {
 
 // Request implements Handler.
 func (r *relayRig) Request(k Ticket, m *message.Request) (Decider, Decision) {
+	if r.handler != nil {
+		return r.handler.Request(k, m)
+	}
 	for _, f := range m.Fields {
 		// gRPC's unit n is that of Go with an s.
 		if f.Name == "grpc-timeout" {

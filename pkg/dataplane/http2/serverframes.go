@@ -14,8 +14,9 @@ import (
 // ending is how a stream ended.
 type ending struct {
 	id uint32
-	// ours: we reset it, so its peer may not know yet. whole: both sides ended it.
-	ours, whole bool
+	// ours: we reset it, so its peer may not know yet. whole: both sides ended it. reset and trailed: its peer
+	// reset it too, or ended it with trailers.
+	ours, whole, reset, trailed bool
 }
 
 // remembered is of how many streams a connection knows how they ended.
@@ -148,26 +149,30 @@ func (v *Server) lateHeaders(t *Turn, h *headers) error {
 	if err := v.dec.Skip(h.block); err != nil {
 		return &ConnError{Code: http2.ErrCodeCompression, Text: err.Error()}
 	}
-	e, found := v.endingOf(h.id)
+	e := v.endingOf(h.id)
 	switch {
-	case found && e.whole:
+	case e != nil && e.whole:
 		return &ConnError{Code: http2.ErrCodeStreamClosed, Text: "HEADERS on a stream that has ended"}
-	case found && e.ours:
+	case e != nil && e.ours && !e.trailed:
+		// They were on their way when we reset it.
+		e.trailed = true
+		return nil
+	case e != nil && e.ours:
 		return v.spend(Misbehaviour)
-	case !found && v.endings < remembered:
+	case e == nil && v.endings < remembered:
 		return protocolError("a stream's number is lower than one before")
 	}
 	return v.refused(t, h.id, http2.ErrCodeStreamClosed)
 }
 
-// endingOf tells how a stream ended, if that is remembered. It needs mu.
-func (v *Server) endingOf(id uint32) (ending, bool) {
-	for _, e := range v.closed {
-		if e.id == id {
-			return e, true
+// endingOf tells how a stream ended; nil where that is not remembered. It needs mu.
+func (v *Server) endingOf(id uint32) *ending {
+	for i := range v.closed {
+		if v.closed[i].id == id {
+			return &v.closed[i]
 		}
 	}
-	return ending{}, false
+	return nil
 }
 
 // note remembers how a stream ended, and forgets the oldest. It needs mu.
@@ -222,7 +227,7 @@ func (v *Server) lateData(t *Turn, fh http2.FrameHeader) error {
 	if fh.StreamID > v.lastID || fh.StreamID%2 == 0 {
 		return protocolError("DATA on a stream that never was")
 	}
-	if e, found := v.endingOf(fh.StreamID); found && e.ours {
+	if e := v.endingOf(fh.StreamID); e != nil && e.ours {
 		return nil
 	}
 	return v.refused(t, fh.StreamID, http2.ErrCodeStreamClosed)
@@ -236,7 +241,7 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		if id > v.lastID || id%2 == 0 {
 			return protocolError("RST_STREAM on a stream that never was")
 		}
-		return v.spend(RapidReset)
+		return v.lateReset(id)
 	}
 	if s.ended {
 		// It has all of the answer, and does not send the rest of its request.
@@ -252,6 +257,16 @@ func (v *Server) reset(t *Turn, id uint32, code http2.ErrCode) error {
 		return v.spend(RapidReset)
 	}
 	return nil
+}
+
+// lateReset is the reset of a stream that is over: gRPC's clients reset each call that was ended before they had said all.
+// It needs mu.
+func (v *Server) lateReset(id uint32) error {
+	if e := v.endingOf(id); e != nil && !e.reset {
+		e.reset = true
+		return nil
+	}
+	return v.spend(RapidReset)
 }
 
 // goneAway does nothing: a client says so when it ends, and serves no streams.

@@ -101,7 +101,7 @@ func (s *stream) expired(t *Turn) {
 // pauses counts the time for which the client might send more of a body whose length it said, and does not;
 // true when that is too long. It needs mu.
 func (s *stream) pauses(every time.Duration) bool {
-	if s.server.cfg.BodyTimeout <= 0 || s.came || s.recvEnded || s.length <= 0 || s.recvWindow <= 0 || s.phase == replying {
+	if s.server.cfg.BodyTimeout <= 0 || s.came || s.recvEnded || s.length <= 0 || min(s.recvWindow, s.server.recvWindow) <= 0 || s.phase == replying {
 		s.came, s.quiet = false, 0
 		return false
 	}
