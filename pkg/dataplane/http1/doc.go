@@ -16,7 +16,7 @@
 //
 // # Where to begin
 //
-// head.go reads field lines, which request.go and response.go make heads of;
+// whole.go finds the end of a head, head.go reads its field lines, which request.go and response.go make heads of;
 // write.go is the way back. chunked.go takes chunked bodies apart. Whoever uses
 // them has a connection: package http1/relay.
 //

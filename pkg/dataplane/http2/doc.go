@@ -10,7 +10,7 @@
 // handler.go has the words: Handler, Decider, Decision and Ticket for those who decide, Opener, Near and Far for the two
 // sides of a request. A request is then followed through
 //
-//   - server.go, serverframes.go: a client's connection, and what its frames do;
+//   - server.go, serverframes.go, serverlate.go: a client's connection, and what its frames do, on streams that are over too;
 //   - stream.go, with streambody.go, streamnear.go and streamreply.go: the request, and the answers to it;
 //   - pool.go, with pooldial.go and poolqueue.go: a place on a connection to the endpoint, and the wait for one;
 //   - endpointconn.go, endpointframes.go, call.go: that connection, and what the answer's frames do.

@@ -73,7 +73,7 @@ func (c *endpointConn) tick(t *Turn) error {
 		limit := c.cfg.StallTimeout
 		if k.answeredAll {
 			// An endpoint that does not want the rest ought to say so (RFC 9113 section 8.1); nobody waits for it.
-			limit = min(limit, linger.MaxSilence)
+			limit = min(limit, linger.Silence)
 		}
 		if c.stall(&k.flow, limit) {
 			t.add(failing{k.near, k.nearToken, &upstream.Error{

@@ -4,7 +4,7 @@
 //
 //	          the peer's host has all           nothing for ToClose, or the peer's end
 //	unacked ─────────────────────────▶ acked ───────────────────────────────────────▶ closed
-//	   │ nothing taken for 5 s           │                                              ▲
+//	   │ nothing taken for Silence       │                                              ▲
 //	   └─────────────────────────────────┴───────────── 30 s in all ────────────────────┘
 //
 // nginx lingers so too (lingering_timeout 5 s, lingering_time 30 s), but by what the client sends alone; Envoy waits 1 s

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// ToClose is how long the peer gets to close, or to say something, once its host has all that was written.
-const ToClose = 500 * time.Millisecond
-
-// MaxSilence is how long the peer may take nothing while its host has not all.
-const MaxSilence = 5 * time.Second
+const (
+	// ToClose is how long the peer gets to close, or to say something, once its host has all that was written.
+	ToClose = 500 * time.Millisecond
+	// Silence is how long the peer may take nothing while its host has not all.
+	Silence = 5 * time.Second
+)
 
 const (
 	// maxTotal bounds all of it.
@@ -40,7 +41,7 @@ func (w *Watch) Next(n int) (time.Duration, bool) {
 	}
 	over, each := w.moved.Add(ToClose), ToClose
 	if left > 0 {
-		over, each = w.moved.Add(MaxSilence), lookEvery
+		over, each = w.moved.Add(Silence), lookEvery
 	}
 	if most := w.began.Add(maxTotal); most.Before(over) {
 		over = most
