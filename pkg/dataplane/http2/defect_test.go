@@ -292,6 +292,10 @@ func TestPanicOfAConnection(t *testing.T) {
 					text, err := io.ReadAll(resp.Body)
 					return resp.StatusCode, string(text), err
 				}
+				// Requests that come at once may make a connection each; now all use this one.
+				if _, text, err := get("/"); text != "fine" || err != nil {
+					t.Fatal(text, err)
+				}
 				var wg sync.WaitGroup
 				for range 3 {
 					wg.Go(func() {
