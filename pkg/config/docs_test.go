@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/freshmesh/freshmesh/internal/testpage"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/settings.md")
@@ -69,11 +71,7 @@ func TestPagesOfTheDataPlane(t *testing.T) {
 		defaults[f.name] = strings.Join(f.get(), ",")
 	}
 	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| ([^ :]+)")
-	b, err := os.ReadFile("../../docs/dataplane.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := row.FindAllStringSubmatch(string(b), -1)
+	rows := row.FindAllStringSubmatch(testpage.Read(t, "dataplane.md"), -1)
 	for _, m := range rows {
 		if m[2] != defaults[m[1]] {
 			t.Errorf("docs/dataplane.md: --%s is %s, not %s", m[1], defaults[m[1]], m[2])
@@ -91,11 +89,7 @@ func TestLimitsOfXDS(t *testing.T) {
 	for _, f := range serverTable(&c, nil).fields {
 		defaults[f.name] = strings.Join(f.get(), ",")
 	}
-	b, err := os.ReadFile("../../docs/xds.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile("(?m)^\\| .* \\| `--([a-z-]+)` \\| ([0-9,]+)( KiB| MiB)? \\|").FindAllStringSubmatch(string(b), -1)
+	rows := regexp.MustCompile("(?m)^\\| .* \\| `--([a-z-]+)` \\| ([0-9,]+)( KiB| MiB)? \\|").FindAllStringSubmatch(testpage.Read(t, "xds.md"), -1)
 	for _, m := range rows {
 		unit := map[string]int{"": 1, " KiB": 1 << 10, " MiB": 1 << 20}[m[3]]
 		var n int

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/freshmesh/freshmesh/internal/testpage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,15 +130,11 @@ func TestNoDirectory(t *testing.T) {
 
 // TestDocumentedExample: what docs/xds.md shows is what is read.
 func TestDocumentedExample(t *testing.T) {
-	page, err := os.ReadFile("../../docs/xds.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(testpage.Read(t, "xds.md"))
 	if example == nil {
 		t.Fatal("no example")
 	}
-	if c := parse("a.yaml", example[1]); len(c.Items) != 2 || len(c.Findings) > 0 {
+	if c := parse("a.yaml", []byte(example[1])); len(c.Items) != 2 || len(c.Findings) > 0 {
 		t.Errorf("items %v, findings %v", c.Items, c.Findings)
 	}
 }

@@ -2,7 +2,6 @@ package translate
 
 import (
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,28 +10,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/freshmesh/freshmesh/internal/testpage"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
 )
 
 // TestAnnotationsPage: docs/dataplane.md has each annotation once and no other, the keys and values that it names are
 // taken, and so is its example.
 func TestAnnotationsPage(t *testing.T) {
-	b, err := os.ReadFile("../../docs/dataplane.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(b), "<!-- annotations: tested against the code -->")
-	table, _, ok := strings.Cut(table, "<!-- end of annotations -->")
-	if !ok {
-		t.Fatal("docs/dataplane.md has no table of annotations")
-	}
-	quoted := regexp.MustCompile("`([^`]+)`")
+	table, _ := testpage.Table(t, "dataplane.md", "annotations")
 	var named []string
 	values := make(map[string]string)
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\| (.*?[^\\\\]) \\| .* \\| .* \\|$").FindAllStringSubmatch(table, -1) {
-		for _, name := range quoted.FindAllStringSubmatch(row[1], -1) {
-			named = append(named, name[1])
-			values[name[1]] = row[2]
+		for _, name := range testpage.Quoted(row[1]) {
+			named = append(named, name)
+			values[name] = row[2]
 		}
 	}
 	slices.Sort(named)
@@ -44,10 +35,10 @@ func TestAnnotationsPage(t *testing.T) {
 	// beside is what a key cannot be without.
 	beside := map[string]string{"health-check": "tcp", "slow-start": "window=2s", "retry": "on=5xx"}
 	for name, text := range values {
-		for _, value := range quoted.FindAllStringSubmatch(text, -1) {
-			err := annotations[name](&settings{}, svc, sample.Replace(value[1]))
-			if err != nil && annotations[name](&settings{}, svc, beside[name]+", "+sample.Replace(value[1])) != nil {
-				t.Errorf("docs/dataplane.md, %s: %s: %v", name, value[1], err)
+		for _, value := range testpage.Quoted(text) {
+			err := annotations[name](&settings{}, svc, sample.Replace(value))
+			if err != nil && annotations[name](&settings{}, svc, beside[name]+", "+sample.Replace(value)) != nil {
+				t.Errorf("docs/dataplane.md, %s: %s: %v", name, value, err)
 			}
 		}
 	}
@@ -55,7 +46,7 @@ func TestAnnotationsPage(t *testing.T) {
 	var example struct {
 		Metadata struct{ Annotations map[string]string }
 	}
-	_, block, _ := strings.Cut(string(b), "```yaml\nmetadata:\n")
+	_, block, _ := strings.Cut(testpage.Read(t, "dataplane.md"), "```yaml\nmetadata:\n")
 	block, _, _ = strings.Cut(block, "```")
 	if err := yaml.Unmarshal([]byte("metadata:\n"+block), &example); err != nil || len(example.Metadata.Annotations) == 0 {
 		t.Fatalf("the example: %v\n%s", err, block)

@@ -76,6 +76,7 @@ var rules = []rule{
 	// An annotation has the form of a flag, and is judged as that.
 	{path: "pkg/inject", may: []string{"pkg/config"}},
 	{path: "internal/testaddr"},
+	{path: "internal/testpage"},
 	{path: "internal/testwait"},
 	{path: "internal/profiling"},
 	{path: "internal/kubetest", may: []string{"internal/testaddr"}},

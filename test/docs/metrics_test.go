@@ -7,14 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/freshmesh/freshmesh/pkg/auditlog"
 	"github.com/freshmesh/freshmesh/pkg/controlplane"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 	"github.com/freshmesh/freshmesh/pkg/kube"
 	"github.com/freshmesh/freshmesh/pkg/manifest"
-	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // described is a metric of ours as a registry describes it.

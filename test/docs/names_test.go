@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/freshmesh/freshmesh/internal/testpage"
 )
 
 // named gives what a pattern's first group finds in the code of the current pages: name → the pages.
@@ -65,18 +67,11 @@ func TestAnnotations(t *testing.T) {
 		"observe": true, // a label of namespaces, docs/install.md
 		"KEY":     true,
 	}
-	row := regexp.MustCompile("(?m)^\\| (`[a-z].*?) \\|")
-	for page, heading := range map[string]string{"docs/dataplane.md": "## Annotations", "docs/install.md": "Annotations of a pod"} {
-		_, section, ok := strings.Cut(read(t, page), "\n"+heading)
-		_, section, _ = strings.Cut(section, "\n|---|")
-		section, _, _ = strings.Cut(section, "\n\n")
-		if !ok || section == "" {
-			t.Fatalf("%s: no %s", page, heading)
-		}
-		for _, m := range row.FindAllStringSubmatch(section, -1) {
-			for _, name := range regexp.MustCompile("`([a-z-]+)").FindAllStringSubmatch(m[1], -1) {
-				known[name[1]] = true
-			}
+	for _, page := range []string{"dataplane.md", "install.md"} {
+		table, _ := testpage.Table(t, page, "annotations")
+		for _, text := range testpage.Names(table) {
+			name, _, _ := strings.Cut(text, ":")
+			known[name] = true
 		}
 	}
 	for name, where := range named(t, `freshmesh\.dev/([a-zA-Z-]*[a-zA-Z])`) {

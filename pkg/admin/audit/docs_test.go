@@ -2,9 +2,7 @@ package audit
 
 import (
 	"encoding/json"
-	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,29 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/freshmesh/freshmesh/internal/testpage"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 )
 
 // TestAuditPage: docs/audit.md has every field of the audit's JSON, and no other.
 func TestAuditPage(t *testing.T) {
-	b, err := os.ReadFile("../../../docs/audit.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(b), "<!-- fields: tested against the code -->")
-	table, rest, ok := strings.Cut(table, "<!-- end of fields -->")
-	if !ok {
-		t.Fatal("docs/audit.md has no table of fields")
-	}
-	quoted := regexp.MustCompile("`([^`]+)`")
-	var listed []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(table, -1) {
-		for _, m := range quoted.FindAllStringSubmatch(row[1], -1) {
-			listed = append(listed, m[1])
-		}
-	}
+	table, rest := testpage.Table(t, "audit.md", "fields")
+	listed := testpage.Names(table)
 	written := fieldsOf(reflect.TypeFor[ack.Audit](), "")
-	slices.Sort(listed)
 	slices.Sort(written)
 	if diff := cmp.Diff(written, listed); diff != "" {
 		t.Errorf("docs/audit.md (-code +page):\n%s", diff)

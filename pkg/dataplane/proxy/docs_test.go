@@ -2,24 +2,20 @@ package proxy
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testpage"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 )
 
 // readPage gives a page of docs with its lines joined.
 func readPage(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile("../../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(strings.Fields(string(b)), " ")
+	return strings.Join(strings.Fields(testpage.Read(t, name)), " ")
 }
 
 // TestCapturePage holds the numbers of docs/capture.md against the code's.

@@ -112,3 +112,34 @@ func TestDialErrorsHaveReasons(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// OnClose hears of the end of its connection once, whenever that comes, and not after it was undone.
+func TestOnClose(t *testing.T) {
+	p := upstream.New(upstream.Config{Address: listener(t)})
+	defer p.Close()
+	heard := 0
+	dial := func() *upstream.Raw {
+		r, err := p.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := dial()
+	before.OnClose(func() { heard++ })
+	_ = before.Close()
+	_ = before.Close()
+	if heard != 1 {
+		t.Errorf("heard of %d ends, want 1", heard)
+	}
+	before.OnClose(func() { heard++ })
+	if heard != 2 {
+		t.Error("nothing heard of one that has been closed")
+	}
+	undone := dial()
+	undone.OnClose(func() { heard++ })()
+	_ = undone.Close()
+	if heard != 2 {
+		t.Error("heard after it was undone")
+	}
+}

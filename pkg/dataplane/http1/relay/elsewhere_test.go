@@ -76,11 +76,7 @@ func TestNoSecondAnswer(t *testing.T) {
 	ready := make(chan struct{})
 	r = start(t, relay.Config{Handler: handler(func(x *relay.Exchange) {
 		<-ready
-		conn, err := r.pools[0].Acquire(x.Context())
-		if err == nil {
-			_, err = x.Send(conn, 0)
-		}
-		if err != nil {
+		if err := r.send(x); err != nil {
 			t.Error(err)
 			return
 		}

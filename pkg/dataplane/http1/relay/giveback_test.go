@@ -12,26 +12,6 @@ import (
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 )
 
-// relaying is a Handler of one pool, which says when the endpoint has done its part.
-type relaying struct {
-	t    *testing.T
-	pool *relay.Pool
-	done chan struct{}
-}
-
-func (h *relaying) Serve(x *relay.Exchange) {
-	c, err := h.pool.Acquire(x.Context())
-	if err == nil {
-		_, err = x.Send(c, 0)
-	}
-	if err == nil {
-		err = x.Relay(func() { h.done <- struct{}{} })
-	}
-	if err != nil {
-		h.t.Error(err)
-	}
-}
-
 // A client that has not taken the end of its answer does not keep the endpoint's connection.
 func TestGivenBackBeforeTheClientHasAll(t *testing.T) {
 	for name, answer := range map[string]string{
@@ -50,9 +30,17 @@ func TestGivenBackBeforeTheClientHasAll(t *testing.T) {
 				_, _ = io.WriteString(c, answer)
 				_, _ = io.Copy(io.Discard, r)
 			}))
-			h := &relaying{t, r.pools[0], make(chan struct{}, 2)}
+			done := make(chan struct{}, 2)
 			near, client := net.Pipe()
-			served := relay.NewServer(context.Background(), relay.Config{Handler: h}, near, nil)
+			served := relay.NewServer(context.Background(), relay.Config{Handler: handler(func(x *relay.Exchange) {
+				err := r.send(x)
+				if err == nil {
+					err = x.Relay(func() { done <- struct{}{} })
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})}, near, nil)
 			over := make(chan struct{})
 			go func() { served.Serve(); close(over) }()
 			defer func() { _ = client.Close(); <-over }()
@@ -60,12 +48,12 @@ func TestGivenBackBeforeTheClientHasAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Nothing of the answer has been taken: on a pipe it waits to be written.
-			<-h.done
+			<-done
 			kept := 1
 			if name == "too much" {
 				kept = 0
 			}
-			if h.pool.Open() != kept || h.pool.CloseOneIdle() != (kept == 1) {
+			if r.pools[0].Open() != kept || r.pools[0].CloseOneIdle() != (kept == 1) {
 				t.Error("the connection was not given back")
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(client), nil)
@@ -75,7 +63,7 @@ func TestGivenBackBeforeTheClientHasAll(t *testing.T) {
 			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != map[bool]string{true: "abc"}[strings.Contains(answer, "abc")] {
 				t.Errorf("%q %v", b, err)
 			}
-			if len(h.done) > 0 {
+			if len(done) > 0 {
 				t.Error("said twice")
 			}
 		})

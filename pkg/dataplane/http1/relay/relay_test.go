@@ -107,10 +107,7 @@ func TestTrailersAreOfOneAnswer(t *testing.T) {
 	ready := make(chan struct{})
 	r = start(t, relay.Config{Handler: handler(func(x *relay.Exchange) {
 		<-ready
-		conn, err := r.pools[0].Acquire(x.Context())
-		if err == nil {
-			_, err = x.Send(conn, 0)
-		}
+		err := r.send(x)
 		before := len(x.ResponseTrailers())
 		if err == nil {
 			err = x.Relay(nil)

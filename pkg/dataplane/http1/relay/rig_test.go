@@ -122,6 +122,15 @@ func (r *rig) Serve(x *relay.Exchange) {
 	_ = x.Respond(last.Reason.Status(), []message.Field{{Name: "x-reason", Value: string(last.Reason)}}, last.Error()+"\n")
 }
 
+// send sends a request to the first endpoint.
+func (r *rig) send(x *relay.Exchange) error {
+	conn, err := r.pools[0].Acquire(x.Context())
+	if err == nil {
+		_, err = x.Send(conn, 0)
+	}
+	return err
+}
+
 func (r *rig) failed(err error) *upstream.Error {
 	e, ok := errors.AsType[*upstream.Error](err)
 	if !ok {

@@ -51,11 +51,7 @@ func TestHeadIsSaid(t *testing.T) {
 			ready, got := make(chan struct{}), make(chan error, 1)
 			r = start(t, relay.Config{Handler: handler(func(x *relay.Exchange) {
 				<-ready
-				conn, err := r.pools[0].Acquire(x.Context())
-				if err == nil {
-					_, err = x.Send(conn, 0)
-				}
-				if err != nil {
+				if err := r.send(x); err != nil {
 					t.Error(err)
 				}
 				c.end(x)
