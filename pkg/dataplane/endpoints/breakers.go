@@ -67,11 +67,16 @@ type gauges [discovery.Priorities][breakers]gauge
 
 // take takes one place, and gives false when there is none.
 func (g *gauge) take(limit uint64) bool {
-	if uint64(g.active.Add(1)) <= limit {
-		return true
+	for {
+		n := g.active.Load()
+		if uint64(max(n, 0)) >= limit {
+			return false
+		}
+		// Not counted and taken back: for that moment others would find a free place taken.
+		if g.active.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	g.active.Add(-1)
-	return false
 }
 
 // enter takes one place, and gives false when there is none: then it counts as shed.

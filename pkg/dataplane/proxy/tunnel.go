@@ -63,9 +63,7 @@ func (x *exchange) switchProtocols(lease *endpoints.Lease) error {
 		x.status = http.StatusOK
 	}
 	if t, ok := up.(*relay.Tunnel); ok {
-		if raw, ok := t.Conn.(*upstream.Raw); ok {
-			defer raw.OnClose(func() { reset(client) })()
-		}
+		defer t.OnClose(func() { reset(client) })()
 	}
 	x.copy(up, client, lease)
 	return nil

@@ -35,17 +35,22 @@ func (r *Raw) Close() error {
 }
 
 // OnClose has f called when the connection has been closed here, as at the end of an endpoint's drain: whoever waits for
-// another connection that it is copied to would not find out. f must not block. What OnClose gives undoes it; that must
-// be done before the connection goes to somebody else.
+// another connection that it is copied to would not find out. Where it has been closed already that is at once. f must not
+// block. What OnClose gives undoes it; that must be done before the connection goes to somebody else.
 func (r *Raw) OnClose(f func()) (undo func()) {
-	r.set(f)
+	if !r.set(f) {
+		f()
+	}
 	return func() { r.set(nil) }
 }
 
-func (r *Raw) set(closed func()) {
+// set gives false where the connection has been closed.
+func (r *Raw) set(closed func()) bool {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
 	r.closed = closed
+	_, open := r.pool.open[r]
+	return open
 }
 
 // Dial makes a connection. Its error is an *Error with Unsent.

@@ -174,13 +174,8 @@ func (k *Call) Switch() *Tunnel {
 	return k.conn.tunnel()
 }
 
-// OnClose has f called when the connection is closed here (upstream.Raw.OnClose), until undo or End.
-func (k *Call) OnClose(f func()) (undo func()) {
-	if c, ok := k.conn.sock.Conn.(interface{ OnClose(f func()) (undo func()) }); ok {
-		return c.OnClose(f)
-	}
-	return func() {}
-}
+// OnClose has f called when the connection is closed here (upstream.Raw.OnClose), until undo, which comes before End.
+func (k *Call) OnClose(f func()) (undo func()) { return onClose(k.conn.sock.Conn, f) }
 
 // Break ends all waits of the call, from any goroutine; the connection is lost. After End it does nothing.
 func (k *Call) Break() {

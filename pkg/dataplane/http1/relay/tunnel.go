@@ -18,6 +18,16 @@ type Tunnel struct {
 	end func()
 }
 
+// OnClose has f called when a connection to an endpoint is closed here (upstream.Raw.OnClose), until undo; that of a client knows no such end.
+func (t *Tunnel) OnClose(f func()) (undo func()) { return onClose(t.Conn, f) }
+
+func onClose(c net.Conn, f func()) (undo func()) {
+	if c, ok := c.(interface{ OnClose(f func()) (undo func()) }); ok {
+		return c.OnClose(f)
+	}
+	return func() {}
+}
+
 // Switch passes a 101 on and gives both connections, which the caller must close
 // (RFC 9110 section 7.8). The HTTP on the client's connection is over with it. An error is an *upstream.Error.
 func (x *Exchange) Switch() (client, server *Tunnel, err error) {
