@@ -187,11 +187,11 @@ func (w *wait) sleep(ctx context.Context, woken <-chan struct{}, d time.Duration
 	case <-ctx.Done():
 	}
 	// On a busy machine several of them have happened by now. What came of the request is then that its time was over.
-	if !upstream.Ended(ctx) {
+	reason, cause := upstream.EndOf(ctx), context.Cause(ctx)
+	switch reason {
+	case upstream.None:
 		return nil
-	}
-	reason, cause := upstream.ContextReason(ctx), context.Cause(ctx)
-	if reason == upstream.Deadline {
+	case upstream.Deadline:
 		reason = upstream.DeadlineInQueue
 	}
 	if cause == nil {

@@ -87,7 +87,7 @@ func (p *Pool) Ask(ctx context.Context, m *message.Request, patient bool) (*Aski
 
 // unplaced is the error of a request that had no place when ctx ended.
 func (p *Pool) unplaced(ctx context.Context, patient bool) *upstream.Error {
-	e := &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
+	e := &upstream.Error{Reason: upstream.EndOf(ctx), NextHop: p.cfg.Address, Unsent: true, Unanswered: true, Err: context.Cause(ctx)}
 	switch {
 	case e.Reason != upstream.Deadline:
 	case patient:

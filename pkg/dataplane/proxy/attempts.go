@@ -82,7 +82,7 @@ func (x *exchange) send(ctx context.Context) (answer, *endpoints.Lease, error) {
 		x.via.discard()
 		lease.End(false)
 		if lease = next; !pause(ctx, a.backoff()) {
-			e := &upstream.Error{Reason: upstream.ContextReason(ctx), Err: errors.New("before another attempt")}
+			e := &upstream.Error{Reason: upstream.EndOf(ctx), Err: errors.New("before another attempt")}
 			lease.DialFailed(e.Reason)
 			err = e
 		}
@@ -118,7 +118,7 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 			return nil, a.exhausted(ctx)
 		case errors.Is(err, endpoints.ErrMustWait):
 			return nil, err
-		case a.broke != nil && !upstream.Ended(ctx):
+		case a.broke != nil && upstream.EndOf(ctx) == upstream.None:
 			// What happened to it says more than that there is nowhere else to go.
 			return nil, a.broke
 		default:
@@ -129,10 +129,10 @@ func (a *attempts) acquire(ctx context.Context, now bool) (*endpoints.Lease, err
 
 // exhausted is the error of a request that has been to all endpoints that it may go to.
 func (a *attempts) exhausted(ctx context.Context) error {
-	switch {
-	case upstream.Ended(ctx):
-		return &upstream.Error{Reason: upstream.ContextReason(ctx), Err: endpoints.ErrAllTried}
-	case a.broke != nil:
+	if end := upstream.EndOf(ctx); end != upstream.None {
+		return &upstream.Error{Reason: end, Err: endpoints.ErrAllTried}
+	}
+	if a.broke != nil {
 		return a.broke
 	}
 	return a.last
@@ -159,7 +159,7 @@ func (a *attempts) try(ctx context.Context, lease *endpoints.Lease) (answer, *up
 		a.via.discard()
 		e = upstream.AsError(err)
 	}
-	e = ourDoing(endOf(ctx), lease, e)
+	e = ourDoing(upstream.EndOf(ctx), lease, e)
 	a.lost(lease, e)
 	return answer{}, e
 }
@@ -205,7 +205,7 @@ func notTheirs(r upstream.Reason) bool {
 
 // afterFailure leases another endpoint, or gives the error that the client gets.
 func (a *attempts) afterFailure(ctx context.Context, lease *endpoints.Lease, e *upstream.Error) (*endpoints.Lease, error) {
-	switch a.judge(lease.Key, e, a.via.replayable() && !upstream.Ended(ctx)) {
+	switch a.judge(lease.Key, e, a.via.replayable() && upstream.EndOf(ctx) == upstream.None) {
 	case giveUp:
 		return nil, e
 	case paced:

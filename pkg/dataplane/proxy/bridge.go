@@ -180,12 +180,12 @@ func (b *bridge) copyBody(ctx context.Context, hop netip.AddrPort) *upstream.Err
 // clientGone is the error of an answer that could not be written.
 func clientGone(ctx context.Context, hop netip.AddrPort, err error) *upstream.Error {
 	known, ok := errors.AsType[*upstream.Error](err)
-	reason := upstream.ContextReason(ctx)
+	end := upstream.EndOf(ctx)
 	switch {
-	case upstream.Ended(ctx) && reason == upstream.Deadline:
+	case end == upstream.Deadline:
 		return (&upstream.Error{NextHop: hop}).Late(true)
-	case upstream.Ended(ctx):
-		return &upstream.Error{Reason: reason, Err: err}
+	case end != upstream.None:
+		return &upstream.Error{Reason: end, Err: err}
 	case ok:
 		return known
 	}

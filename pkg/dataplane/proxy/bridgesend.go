@@ -187,17 +187,17 @@ func (b *bridge) upload(s *sending, src io.Reader) {
 
 // failure is the error of an attempt that failed with e.
 func (b *bridge) failure(ctx context.Context, e *upstream.Error, limit time.Duration) *upstream.Error {
-	broken, defect := b.body.failure(), b.sent.defect.Load()
+	broken, defect, end := b.body.failure(), b.sent.defect.Load(), upstream.EndOf(ctx)
 	switch {
 	case defect != nil:
 		return defect
 	case upstream.ReasonOf(broken) == upstream.BodyTimeout:
 		// The client's connection may look ended for that.
 		return bodyError(broken, e)
-	case upstream.Ended(ctx):
+	case end != upstream.None:
 		next := *e
-		next.Reason, next.Unsent = upstream.ContextReason(ctx), false
-		if next.Reason == upstream.Deadline {
+		next.Reason, next.Unsent = end, false
+		if end == upstream.Deadline {
 			return next.Late(b.head != nil)
 		}
 		if cause, ok := errors.AsType[*upstream.Error](context.Cause(ctx)); ok {

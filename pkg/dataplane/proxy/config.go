@@ -91,7 +91,7 @@ func (c *Config) inEffect(ctx context.Context, name string, dc *discovery.Cluste
 	case errors.Is(err, discovery.ErrNeverConnected):
 		reason = upstream.NeverReached
 	case ctx != noWait && ctx.Err() != nil:
-		reason = upstream.ContextReason(ctx)
+		reason = upstream.EndOf(ctx)
 	}
 	return nil, &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: err}
 }

@@ -223,7 +223,7 @@ func (x *exchange) answer(ctx context.Context, a answer, lease *endpoints.Lease)
 	if e == nil {
 		return
 	}
-	e = ourDoing(endOf(ctx), lease, e)
+	e = ourDoing(upstream.EndOf(ctx), lease, e)
 	if !lease.Over() {
 		ok := notTheirs(e.Reason)
 		if !ok {

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,14 +28,6 @@ func ourDoing(end upstream.Reason, lease *endpoints.Lease, e *upstream.Error) *u
 		return overdue(lease)
 	}
 	return e
-}
-
-// endOf is why ctx has ended; None where it has not.
-func endOf(ctx context.Context) upstream.Reason {
-	if upstream.Ended(ctx) {
-		return upstream.ContextReason(ctx)
-	}
-	return upstream.None
 }
 
 // fail answers with an error of ours.

@@ -132,7 +132,7 @@ func httpConditions(resp answer) []string {
 // pace pauses and asks the budget. The error is what the client gets instead of another attempt after e.
 func (a *attempts) pace(ctx context.Context, e *upstream.Error) error {
 	if !pause(ctx, a.backoff()) {
-		return &upstream.Error{Reason: upstream.ContextReason(ctx), NextHop: e.NextHop, Err: fmt.Errorf("before another attempt after %w", e)}
+		return &upstream.Error{Reason: upstream.EndOf(ctx), NextHop: e.NextHop, Err: fmt.Errorf("before another attempt after %w", e)}
 	}
 	return a.spend(e)
 }

@@ -237,7 +237,7 @@ func (s *stream) instead(a answer, trailers endpoints.Header) http2.Decision {
 		on := pause(ctx, s.tries.backoff())
 		return func() http2.Decision {
 			if !on {
-				return refusing(&upstream.Error{Reason: upstream.ContextReason(ctx), Err: errors.New("before another attempt")})
+				return refusing(&upstream.Error{Reason: upstream.EndOf(ctx), Err: errors.New("before another attempt")})
 			}
 			return s.dial(next) //nolint:contextcheck // what follows has its own
 		}

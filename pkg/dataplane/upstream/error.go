@@ -82,7 +82,7 @@ func dialError(ctx context.Context, addr netip.AddrPort, err error) *Error {
 	e := &Error{NextHop: addr, Unsent: true, Unanswered: true, Err: fmt.Errorf("dial %s: %w", addr, plain(err))}
 	switch {
 	case ctx.Err() != nil:
-		e.Reason = ContextReason(ctx)
+		e.Reason = EndOf(ctx)
 	case exhausted(err):
 		// We cannot dial anybody, which says nothing of this endpoint.
 		e.Reason = ConnectionLimit
@@ -116,24 +116,27 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// Ended tells whether a request's ctx has ended, or its deadline is over and
-// only the timer is late: on a busy machine that of a peer which knows the
-// deadline too (gRPC servers do) may fire first.
-func Ended(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && time.Until(deadline) <= 0
-}
-
-// ContextReason is the reason in the end of a request's ctx: that of its cause
-// where we ended it with an *Error, Deadline where its time was over, ClientGone otherwise.
-func ContextReason(ctx context.Context) Reason {
-	if e, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
+// EndOf is why a request's ctx has ended, None where it has not: the reason of
+// its cause where we ended it with an *Error, Deadline where its time is over,
+// ClientGone otherwise. Its time is over by the clock, though the timer may be
+// late: on a busy machine that of a peer which knows the deadline too (gRPC
+// servers do) may fire first.
+func EndOf(ctx context.Context) Reason {
+	// One look, since the timer may fire at any moment.
+	cause := context.Cause(ctx)
+	if e, ok := errors.AsType[*Error](cause); ok {
 		return e.Reason
 	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) || ctx.Err() == nil && Ended(ctx) {
+	if errors.Is(cause, context.DeadlineExceeded) {
 		return Deadline
 	}
-	return ClientGone
+	if cause != nil {
+		return ClientGone
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= 0 {
+		return Deadline
+	}
+	return None
 }
 
 // What a request waited for when its time was over.

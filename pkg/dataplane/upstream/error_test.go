@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"io"
 	"testing"
 	"time"
@@ -48,6 +49,47 @@ func TestLate(t *testing.T) {
 		before := c.e
 		if got := c.e.Late(c.begun); got.Reason != Deadline || got.Err != c.want || c.e != before { //nolint:errorlint // the very one
 			t.Errorf("%v, want %v", got, c.want)
+		}
+	}
+}
+
+// ending is a context whose deadline is over, and whose timer fires after so many looks at it.
+type ending struct {
+	context.Context //nolint:containedctx // it is a context itself
+	looks           int
+}
+
+func (e *ending) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+func (e *ending) Err() error {
+	if e.looks--; e.looks >= 0 {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+// The timer may fire at any moment, between two looks too.
+func TestEndOfTimeIsTheDeadline(t *testing.T) {
+	for looks := range 5 {
+		if got := EndOf(&ending{Context: t.Context(), looks: looks}); got != Deadline {
+			t.Errorf("when the timer fires after %d looks: %q", looks, got)
+		}
+	}
+}
+
+func TestEndOf(t *testing.T) {
+	ended := func(cause error) context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		return ctx
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for want, ctx := range map[Reason]context.Context{
+		None: soon, Deadline: ended(context.DeadlineExceeded), ClientGone: ended(nil), EndpointEjected: ended(&Error{Reason: EndpointEjected}),
+	} {
+		if got := EndOf(ctx); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
