@@ -2,9 +2,12 @@ package testaddr_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/freshmesh/freshmesh/internal/testaddr"
@@ -54,5 +57,27 @@ func TestFind(t *testing.T) {
 	// TEST-NET-1 (RFC 5737): no machine has it.
 	if address, err := testaddr.Find(t.Context(), "192.0.2.1"); err == nil {
 		t.Errorf("%s can be listened on", address)
+	}
+}
+
+// What was closed is soon somebody else's: an address that refuses is not.
+func TestRefused(t *testing.T) {
+	address := testaddr.Refused(t)
+	for range 100 {
+		l, err := testaddr.Listen(t.Context(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		if l.Addr().String() == address {
+			t.Fatal("given to somebody else")
+		}
+	}
+	if l, err := testaddr.Listen(t.Context(), address); err == nil {
+		_ = l.Close()
+		t.Error("can be listened on")
+	}
+	if _, err := new(net.Dialer).DialContext(t.Context(), "tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a connection ends with %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
@@ -224,13 +225,7 @@ func TestBoundListeners(t *testing.T) {
 }
 
 func TestNeverReached(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	r := start(t, addr, func(c *dataplane.Config) { c.DiscoveryTimeout = 200 * time.Millisecond })
+	r := start(t, testaddr.Refused(t), func(c *dataplane.Config) { c.DiscoveryTimeout = 200 * time.Millisecond })
 	if status, h, _ := r.get(echo); status != 503 || !strings.Contains(h.Get("Proxy-Status"), "reason=control_plane_never_reached") {
 		t.Errorf("%d %v", status, h)
 	}

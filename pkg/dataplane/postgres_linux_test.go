@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
@@ -47,12 +48,7 @@ func postgresPrograms(t *testing.T) string {
 // startPostgres runs a server on a free port of its own and gives its address.
 func startPostgres(t *testing.T, programs string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close()
+	address := testaddr.Free(t, "127.0.0.1")
 	dir, err := os.MkdirTemp("", "freshmesh-postgres") //nolint:usetesting // another user must get into it, and socket paths are short
 	if err != nil {
 		t.Fatal(err)

@@ -2,11 +2,11 @@ package dataplane_test
 
 import (
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/dataplane"
 )
 
@@ -16,13 +16,8 @@ func TestSilentClientIsTold(t *testing.T) {
 	if !inNamespace(t, redirects) {
 		return
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	control, addr := newControl(t)
-	control.set(echo, l.Addr().String())
-	_ = l.Close()
+	control.set(echo, testaddr.Refused(t))
 	control.alias("10.96.0.1:8080", echo)
 	r := start(t, addr, func(c *dataplane.Config) { c.OutboundAddress, c.FailFast = ":15001", 50*time.Millisecond })
 	c := from127(t, "10.96.0.1:8080")

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 func TestCause(t *testing.T) {
@@ -47,12 +48,7 @@ func (l lines) Write(p []byte) (int, error) {
 }
 
 func TestServerThatWasNeverReachedIsNotLost(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := testaddr.Refused(t)
 	logged := make(lines, 1)
 	c, err := New(Config{
 		NodeID: "n", Servers: []string{addr}, Applier: newApplied(),

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // startGRPC serves the interop service until the test ends.
@@ -104,14 +106,9 @@ func TestGRPCBulk(t *testing.T) {
 
 // TestGRPCUnreachable: an error of ours is a status without a message.
 func TestGRPCUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := l.Addr().String()
-	_ = l.Close()
+	gone := testaddr.Refused(t)
 	rig := startRelay(t, &relayRig{}, gone)
-	_, err = testgrpc.NewTestServiceClient(dialGRPC(t, rig.addr)).EmptyCall(t.Context(), &testgrpc.Empty{})
+	_, err := testgrpc.NewTestServiceClient(dialGRPC(t, rig.addr)).EmptyCall(t.Context(), &testgrpc.Empty{})
 	if status.Code(err) != codes.Unavailable || !bytes.Contains([]byte(err.Error()), []byte("connection: connect_refused: "+gone)) {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
@@ -106,7 +107,7 @@ func TestAccessLog(t *testing.T) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		_, _ = io.WriteString(w, "12345")
 	})
-	dead := closedPort(t)
+	dead := testaddr.Refused(t)
 	r.put(good.addr)
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	r.ask(t.Context(), false, echo, func(q *http.Request) {
@@ -140,7 +141,7 @@ func TestAccessLogOfCalls(t *testing.T) {
 	r := newRig(t)
 	var out logBuffer
 	r.logTo(&out)
-	bad, good := closedPort(t), newBackend(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+	bad, good := testaddr.Refused(t), newBackend(t, "a", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "5")
 	})

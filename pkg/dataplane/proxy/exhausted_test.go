@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // TestNowhereElse: an answer is given up for another endpoint, which cannot be reached, and there is no third one: the
@@ -17,7 +19,7 @@ func TestNowhereElse(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
 				bad, calls := counting(t, "bad", 503)
-				dead := closedPort(t)
+				dead := testaddr.Refused(t)
 				tr := transport(near)
 				defer tr.CloseIdleConnections()
 				for met := false; !met; {

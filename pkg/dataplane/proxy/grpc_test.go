@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 )
 
@@ -111,10 +112,7 @@ func TestGRPCErrorsOfOurs(t *testing.T) {
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "no_such_service") {
 		t.Errorf("unknown: %v", err)
 	}
-	// Not a server that is stopped: before its goroutine ran, it still accepts.
-	l := listen(t, "127.0.0.1:0")
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := testaddr.Refused(t)
 	r.putCluster(&discovery.Cluster{HTTP2: true}, addr)
 	_, err = r.grpcClient(echo).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "all_ejected: "+addr) {

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -124,14 +125,6 @@ func acceptor(t testing.TB, serve func(net.Conn)) string {
 		open.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
 		wg.Wait()
 	})
-	return l.Addr().String()
-}
-
-// closedPort is an address at which nothing listens.
-func closedPort(t testing.TB) string {
-	t.Helper()
-	l := listen(t, "127.0.0.1:0")
-	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
@@ -252,20 +245,20 @@ var provocations = []provocation{
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.AllEjected, hop: true, do: func(r *rig, grpc bool) told {
-		r.put2(grpc, nil, closedPort(r.t), closedPort(r.t))
+		r.put2(grpc, nil, testaddr.Refused(r.t), testaddr.Refused(r.t))
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.FailFast, hop: true, do: func(r *rig, grpc bool) told {
-		r.put2(grpc, nil, closedPort(r.t))
+		r.put2(grpc, nil, testaddr.Refused(r.t))
 		r.ask(r.t.Context(), grpc, echo)
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.DeadlineInQueue, only: "grpc", do: func(r *rig, grpc bool) told {
-		r.put2(grpc, nil, closedPort(r.t))
+		r.put2(grpc, nil, testaddr.Refused(r.t))
 		return r.ask(r.t.Context(), grpc, echo, deadlineOf(100*time.Millisecond))
 	}},
 	{reason: upstream.DeadlineInQueue, only: "http", do: func(r *rig, grpc bool) told {
-		r.put2(grpc, func(c *discovery.Cluster) { c.Timeout = 100 * time.Millisecond }, closedPort(r.t))
+		r.put2(grpc, func(c *discovery.Cluster) { c.Timeout = 100 * time.Millisecond }, testaddr.Refused(r.t))
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.Deadline, only: "grpc", hop: true, do: func(r *rig, grpc bool) told {
@@ -282,7 +275,7 @@ var provocations = []provocation{
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.BreakerPending, do: func(r *rig, grpc bool) told {
-		r.put2(grpc, func(c *discovery.Cluster) { c.Breakers[0].Pending = 0 }, closedPort(r.t))
+		r.put2(grpc, func(c *discovery.Cluster) { c.Breakers[0].Pending = 0 }, testaddr.Refused(r.t))
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.BreakerConnections, only: "http", hop: true, do: func(r *rig, grpc bool) told {
@@ -307,7 +300,7 @@ var provocations = []provocation{
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.ConnectRefused, hop: true, do: func(r *rig, grpc bool) told {
-		r.put2(grpc, nil, closedPort(r.t))
+		r.put2(grpc, nil, testaddr.Refused(r.t))
 		return r.ask(r.t.Context(), grpc, echo)
 	}},
 	{reason: upstream.ConnectUnroutable, hop: true, do: func(r *rig, grpc bool) told {

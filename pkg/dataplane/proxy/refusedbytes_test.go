@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 )
 
 // TestAccessLogCountsOurOwnAnswers: the body of an error of ours is sent as any other, so the log counts it,
@@ -16,7 +18,7 @@ func TestAccessLogCountsOurOwnAnswers(t *testing.T) {
 				r := newRig(t)
 				var out logBuffer
 				r.logTo(&out)
-				r.put2(sent2, nil, closedPort(t))
+				r.put2(sent2, nil, testaddr.Refused(t))
 				tr := transport(asked2)
 				defer tr.CloseIdleConnections()
 				n := 0

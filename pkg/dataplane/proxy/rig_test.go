@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
@@ -243,7 +244,7 @@ func newBackend(t testing.TB, name string, h http.HandlerFunc) *backend {
 	if h == nil {
 		h = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
 	}
-	b := &backend{t: t, name: name, h: h, addr: "127.0.0.1:0"}
+	b := &backend{t: t, name: name, h: h, addr: testaddr.Free(t, "127.0.0.1")}
 	b.start()
 	t.Cleanup(b.kill)
 	return b
@@ -252,7 +253,6 @@ func newBackend(t testing.TB, name string, h http.HandlerFunc) *backend {
 func (b *backend) start() {
 	b.t.Helper()
 	l := listen(b.t, b.addr)
-	b.addr = l.Addr().String()
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/endpoints"
@@ -30,7 +31,7 @@ type narrow struct {
 func newNarrow(t testing.TB, name string) *narrow {
 	t.Helper()
 	n := &narrow{let: make(chan struct{})}
-	n.backend = &backend{t: t, name: name, addr: "127.0.0.1:0", h: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	n.backend = &backend{t: t, name: name, addr: testaddr.Free(t, "127.0.0.1"), h: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		now := n.active.Add(1)
 		defer n.active.Add(-1)
 		for m := n.most.Load(); now > m && !n.most.CompareAndSwap(m, now); m = n.most.Load() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -91,14 +92,9 @@ func TestClose(t *testing.T) {
 }
 
 func TestDialErrorsHaveReasons(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := l.Addr().(*net.TCPAddr).AddrPort()
-	_ = l.Close()
+	refused := netip.MustParseAddrPort(testaddr.Refused(t))
 	p := pool(t, upstream.Config{Address: refused})
-	_, err = p.Dial(t.Context())
+	_, err := p.Dial(t.Context())
 	e, is := errors.AsType[*upstream.Error](err)
 	if !is || e.Reason != upstream.ConnectRefused || !e.Unsent || e.NextHop != refused {
 		t.Errorf("%#v", err)

@@ -148,9 +148,10 @@ func (p place) logs() {
 			return
 		}
 		for i, pod := range pods.Items {
-			if i == 8 {
+			if i == 16 {
 				break
 			}
+			p.t.Logf("%s has %s on %s", pod.Name, pod.Status.PodIP, pod.Spec.NodeName)
 			files, _ := filepath.Glob(filepath.Join(the.Dir, "pods", string(pod.UID), "*.log"))
 			for _, f := range files {
 				content, err := os.ReadFile(f)
@@ -158,6 +159,13 @@ func (p place) logs() {
 			}
 		}
 	}
+}
+
+// clusters shows what a client's proxy thinks of its endpoints.
+func (c client) clusters() {
+	var text string
+	err := fetch(context.Background(), http.MethodGet, c.adminURL("/clusters"), &text)
+	c.t.Logf("%s's proxy: %v\n%s", c.pod.Name, err, text)
 }
 
 func tail(text string, lines int) string {
@@ -321,6 +329,11 @@ func (c client) stats() report.Stats {
 // by least requests may spare those that have long-lived ones: they need not answer others.
 func (c client) answeredBy(since time.Time, names ...string) {
 	c.t.Helper()
+	defer func() {
+		if c.t.Failed() {
+			c.clusters()
+		}
+	}()
 	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
 		s, err := c.ask(ctx)
 		if err != nil {

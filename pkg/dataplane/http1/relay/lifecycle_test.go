@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/http1/relay"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/message"
@@ -90,12 +91,7 @@ func TestWhatIsKnownOfAFailure(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		_, _ = http.ReadRequest(r)
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := l.Addr().String()
-	_ = l.Close()
+	nobody := testaddr.Refused(t)
 	for name, c := range map[string]struct {
 		endpoint string
 		reason   upstream.Reason
