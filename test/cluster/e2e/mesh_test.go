@@ -106,6 +106,26 @@ func (m *mesh) steady() {
 	m.lossless()
 }
 
+// steadyAgain waits as steady does, after pods have gone without a barrier: what was sent before now
+// may be lost, and nothing else. What comes next counts from nothing.
+func (m *mesh) steadyAgain(lost string) {
+	m.t.Helper()
+	since := time.Now()
+	now := names(m.pods("echo"))
+	for _, c := range m.clients {
+		c.answeredBy(since, now...)
+		for kind, k := range c.stats().Kinds {
+			m.t.Logf("%s %s: %d of %d failed %s", c.pod.Name, kind, k.Failed, k.Sent, lost)
+			for _, f := range k.Failures {
+				if f.Sent.After(since) {
+					m.t.Errorf("%s %s: sent %v after the pods were as wanted, and failed: %s", c.pod.Name, kind, f.Sent.Sub(since), f.Text)
+				}
+			}
+		}
+		c.reset()
+	}
+}
+
 // ask asks for a service through the client's proxy, and gives the status and who answered.
 func (c client) askFor(ctx context.Context, authority string) (status int, who string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -140,7 +141,8 @@ func storeHangs(t *testing.T, m *mesh) {
 	m.follows()
 }
 
-// rewoundStore: pods of before the snapshot come back as the newest state there is.
+// rewoundStore: the state of a snapshot comes back as the newest there is. Pods that have come since are ended at once,
+// as ones that nobody knows: without the barrier, so that a request on its way to one may be lost, but no later one.
 func rewoundStore(t *testing.T, m *mesh) {
 	saved, err := the.Save()
 	if err != nil {
@@ -154,10 +156,34 @@ func rewoundStore(t *testing.T, m *mesh) {
 	}
 	m.echo = then
 	deployed(t, m.namespace, "echo", rolloutTime)
+	nobodyUnknown(t)
 	say(t, servers(t), true, "")
-	m.steady()
+	m.steadyAgain("while pods went that the snapshot does not have")
 	m.follows()
 	fresh(t, knowsTime)
+}
+
+// nobodyUnknown waits until the nodes run no pod that the API does not have.
+func nobodyUnknown(t *testing.T) {
+	t.Helper()
+	rig.Until(t, rolloutTime, "without pods that the API does not have", func(ctx context.Context) (bool, any) {
+		list, err := the.Admin.CoreV1().Pods(v1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		known := make(map[types.UID]bool)
+		for _, pod := range list.Items {
+			known[pod.UID] = true
+		}
+		for _, node := range the.Nodes {
+			for _, pod := range node.Runs() {
+				if !known[pod] {
+					return false, pod
+				}
+			}
+		}
+		return true, nil
+	})
 }
 
 // outsider is an xds-server in the sandbox, outside the pods, whose way to the API is the test's.

@@ -68,30 +68,19 @@ func scale(t *testing.T, m *mesh) {
 }
 
 // recreate has no pod at all for a while: requests of that time may fail, and no other.
-func recreate(t *testing.T, m *mesh) {
+func recreate(_ *testing.T, m *mesh) {
 	before := m.echo
 	m.echo.Strategy = "{type: Recreate}"
 	m.echo.Version += "+"
 	// Nobody takes the last pod's place before it has gone: the barrier waits for that in vain.
 	m.echo.PreStop = noHook
 	m.deploy(m.echo)
-	since := time.Now()
-	for _, c := range m.clients {
-		c.answeredBy(since, names(m.pods("echo"))...)
-		for kind, k := range c.stats().Kinds {
-			t.Logf("%s %s: %d of %d failed while there was no pod", c.pod.Name, kind, k.Failed, k.Sent)
-			for _, f := range k.Failures {
-				if f.Sent.After(since) {
-					t.Errorf("%s %s: sent %v after the new pods were ready, and failed: %s", c.pod.Name, kind, f.Sent.Sub(since), f.Text)
-				}
-			}
-		}
-	}
+	m.steadyAgain("while there was no pod")
 	m.echo = before
 	m.echo.Version += "++"
 	m.deploy(m.echo)
 	// These pods went without a barrier too: their proxies' clients have to find the new ones before anybody counts again.
-	since = time.Now()
+	since := time.Now()
 	for _, c := range m.clients {
 		c.answeredBy(since, names(m.pods("echo"))...)
 	}

@@ -223,6 +223,13 @@ func (k *Kubelet) Revive() error {
 	})
 }
 
+// Runs gives the pods that it runs, known to the API or not.
+func (k *Kubelet) Runs() []types.UID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Keys(k.workers))
+}
+
 // each has every worker call a function.
 func (k *Kubelet) each(f func(*worker) error) error {
 	k.mu.Lock()
