@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/freshmesh/freshmesh/internal/meshtest"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/upstream"
 )
 
@@ -160,10 +161,13 @@ func (c *client) one(ctx context.Context) {
 
 // settle ends faults, takes the endpoints away, and measures what is left.
 func (w *world) settle() holdings {
-	for name, peers := range w.peers {
+	for _, peers := range w.peers {
 		for _, p := range peers {
 			p.heal()
 		}
+	}
+	w.until(15*time.Second, "every place with an endpoint, and with the breakers, is given back", w.idle)
+	for name := range w.peers {
 		w.change(name, true, nil)
 	}
 	w.until(15*time.Second, "connections to endpoints that left are closed", func() bool { return w.sockets() == 0 })
@@ -179,6 +183,18 @@ func (w *world) settle() holdings {
 		return same >= 10
 	})
 	return h
+}
+
+// idle tells whether the proxy counts no request as under way or waiting.
+func (w *world) idle() bool {
+	for line := range strings.Lines(meshtest.Get(w.t, w.proxy.Admin, "/clusters")) {
+		for _, count := range []string{"::rq_active::", "::rq_pending_active::", "::rq_retry_active::"} {
+			if _, n, ok := strings.Cut(line, count); ok && n != "0\n" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // restingHeap is what is reachable when timers of the last round have let go,
