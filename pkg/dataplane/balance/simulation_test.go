@@ -210,3 +210,22 @@ func TestOutlast(t *testing.T) {
 		t.Errorf("estimate %s: a short wait says nothing", got)
 	}
 }
+
+// An endpoint that keeps requests waiting for 10 s, and is well again then, has next to nothing for a minute, and its
+// share after a minute and a half (docs/dataplane.md).
+func TestBackAfterATimeout(t *testing.T) {
+	entries := fleet(1, 0, 5, 0, 0)
+	got := play(140*time.Second, 5*time.Millisecond, always(least(entries)), func(port uint16, at time.Duration) (time.Duration, bool) {
+		if port == 1 && at >= 20*time.Second && at < 30*time.Second {
+			return 30*time.Second - at, true
+		}
+		return 2 * time.Millisecond, true
+	})
+	fair := 400 // requests by five endpoints, in ten seconds
+	if n := got.sum(30, 80)[1]; n > 5*fair/4 {
+		t.Errorf("%d in the first 50 s, of a fair %d", n, 5*fair)
+	}
+	if n := got.sum(120, 130)[1]; n < fair*3/4 {
+		t.Errorf("%d after a minute and a half, want %d", n, fair)
+	}
+}

@@ -326,7 +326,8 @@ func (c client) stats() report.Stats {
 
 // answeredBy waits until answers have come, since the time given, from each of the
 // backends named to short requests, and from any of them to what is long-lived. A balancer
-// by least requests may spare those that have long-lived ones: they need not answer others.
+// by least requests may spare those that have long-lived ones: they need not answer others. It
+// may spare for more than a minute what kept a request waiting for ten seconds (docs/dataplane.md).
 func (c client) answeredBy(since time.Time, names ...string) {
 	c.t.Helper()
 	defer func() {
@@ -334,7 +335,7 @@ func (c client) answeredBy(since time.Time, names ...string) {
 			c.clusters()
 		}
 	}()
-	rig.Until(c.t, time.Minute, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
+	rig.Until(c.t, knowsTime, fmt.Sprintf("%s answered by %v", c.pod.Name, names), func(ctx context.Context) (bool, any) {
 		s, err := c.ask(ctx)
 		if err != nil {
 			return false, err
