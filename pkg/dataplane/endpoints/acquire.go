@@ -188,10 +188,10 @@ func (w *wait) sleep(ctx context.Context, woken <-chan struct{}, d time.Duration
 	}
 	// On a busy machine several of them have happened by now. What came of the request is then that its time was over.
 	reason, cause := upstream.EndOf(ctx), context.Cause(ctx)
-	switch reason {
-	case upstream.None:
+	if reason == upstream.None {
 		return nil
-	case upstream.Deadline:
+	}
+	if reason == upstream.Deadline {
 		reason = upstream.DeadlineInQueue
 	}
 	if cause == nil {

@@ -94,7 +94,7 @@ func TestEjectionAndALongStream(t *testing.T) {
 		r.eject()
 		if closes {
 			<-over
-			testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
+			r.counted("endpoint_ejected", 1)
 		} else {
 			pass := time.NewTimer(100 * time.Millisecond)
 			select {
@@ -125,7 +125,7 @@ func TestLoweredLimitAndLongStreams(t *testing.T) {
 	both[0].Requests = 1
 	r.putCluster(&discovery.Cluster{HTTP2: true, CloseOnOverload: true, Breakers: &both}, addr)
 	<-newer
-	testwait.Until(t, "the reason is counted", func() bool { return r.counted("breaker_requests") == 1 })
+	r.counted("breaker_requests", 1)
 	select {
 	case err := <-older:
 		t.Errorf("the older one ended: %v", err)
@@ -167,33 +167,11 @@ func TestEjectionAndATCPConnection(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("open")
 	}
-	testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_ejected") == 1 })
+	r.counted("endpoint_ejected", 1)
 }
 
 func hasReason(h http.Header, reason string) bool {
 	return strings.Contains(h.Get("Proxy-Status"), "reason="+reason)
-}
-
-// counted is how many requests to the cluster echo ended for this reason.
-func (r *rig) counted(reason string) (n float64) {
-	r.t.Helper()
-	families, err := r.reg.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != "freshmesh_requests_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "reason" && l.GetValue() == reason {
-					n += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
 }
 
 // The breaker on connections sheds in its own words, and the endpoint is not blamed.

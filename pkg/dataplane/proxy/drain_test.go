@@ -375,7 +375,7 @@ func TestDrainDeadlineOfTheService(t *testing.T) {
 			if took := time.Since(began); took < *drain {
 				t.Errorf("closed after %s", took)
 			}
-			testwait.Until(t, "the reason is counted", func() bool { return r.requests("endpoint_removed") == 1 })
+			r.counted("endpoint_removed", 1)
 		})
 	}
 }
@@ -397,7 +397,7 @@ func TestRemovedEndpointCutsStreams(t *testing.T) {
 		t.Errorf("stream: %v", err)
 	}
 	_, _ = io.Copy(io.Discard, tcp)
-	testwait.Until(t, "both are counted", func() bool { return r.requests("endpoint_removed") == 2 })
+	r.counted("endpoint_removed", 2)
 }
 
 // A client that names an address, and one whose endpoint left meanwhile, are told to connect anew.

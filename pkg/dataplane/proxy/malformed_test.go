@@ -57,9 +57,7 @@ func TestMalformedIsTold(t *testing.T) {
 			if rest, err := io.ReadAll(br); err != nil || len(rest) > 0 {
 				t.Errorf("then %q, %v", rest, err)
 			}
-			if n := r.requests(c.reason); n != 1 {
-				t.Errorf("%v counted as %s", n, c.reason)
-			}
+			r.counted(c.reason, 1)
 			limits := 0.0
 			if c.reason != upstream.Malformed {
 				limits = 1

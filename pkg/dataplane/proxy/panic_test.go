@@ -53,9 +53,7 @@ func TestPanic(t *testing.T) {
 				t.Errorf("afterwards: %q, %v", b, err)
 			}
 			_ = resp.Body.Close()
-			if n := r.requests(upstream.Internal); n != 1 {
-				t.Errorf("%v requests counted as internal_error", n)
-			}
+			r.counted("internal_error", 1)
 			if n := r.total("freshmesh_panics_total"); n != 1 {
 				t.Errorf("%v panics counted", n)
 			}
@@ -86,7 +84,7 @@ func TestPanicOnTheWayToAnEndpoint(t *testing.T) {
 		if grpc != got.brokenOff || !grpc && !strings.Contains(got.proxyStatus, "reason="+string(upstream.Internal)) {
 			t.Errorf("%+v", got)
 		}
-		testwait.Until(t, "it is counted", func() bool { return r.requests(upstream.Internal) == 1 })
+		r.counted("internal_error", 1)
 		if n := r.total("freshmesh_panics_total"); n != 1 {
 			t.Errorf("%v panics counted", n)
 		}

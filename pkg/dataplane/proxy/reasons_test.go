@@ -596,6 +596,12 @@ func (r *rig) requests(reason upstream.Reason) float64 {
 	return r.counter("freshmesh_requests_total", string(reason))
 }
 
+// counted waits until freshmesh_requests_total says so many of a reason: a request is counted after its client has the answer.
+func (r *rig) counted(reason upstream.Reason, n float64) {
+	r.t.Helper()
+	testwait.Until(r.t, fmt.Sprintf("%v counted as %s", n, reason), func() bool { return r.requests(reason) == n })
+}
+
 // counter adds up the series of a counter that have the label.
 func (r *rig) counter(name, label string) float64 {
 	r.t.Helper()

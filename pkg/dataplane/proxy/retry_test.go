@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/freshmesh/freshmesh/internal/testwait"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/discovery"
 )
 
@@ -263,7 +262,7 @@ func TestRetryBudget(t *testing.T) {
 		if !strings.Contains(got.proxyStatus, "layer=balancing; reason=breaker_retries") || !strings.Contains(got.line, cause) || !strings.Contains(got.line, addr) {
 			t.Errorf("grpc=%v: %+v", grpc, got)
 		}
-		testwait.Until(t, "it is counted", func() bool { return r.requests("breaker_retries") == 1 })
+		r.counted("breaker_retries", 1)
 	}
 }
 

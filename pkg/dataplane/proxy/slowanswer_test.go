@@ -104,7 +104,7 @@ func TestRemovalAndAnUnreadAnswer(t *testing.T) {
 			if !<-over {
 				t.Error("it is not broken off")
 			}
-			testwait.Until(t, "the reason is counted", func() bool { return r.counted("endpoint_removed") == 1 })
+			r.counted("endpoint_removed", 1)
 		})
 	}
 }
