@@ -98,8 +98,8 @@ func (m *mesh) lossless() {
 // steady waits until each client has had some more answers, and wants nothing lost.
 func (m *mesh) steady() {
 	m.t.Helper()
+	now := m.listed("echo")
 	since := time.Now()
-	now := names(m.pods("echo"))
 	for _, c := range m.clients {
 		c.answeredBy(since, now...)
 	}
@@ -110,8 +110,8 @@ func (m *mesh) steady() {
 // may be lost, and nothing else. What comes next counts from nothing.
 func (m *mesh) steadyAgain(lost string) {
 	m.t.Helper()
+	now := m.listed("echo")
 	since := time.Now()
-	now := names(m.pods("echo"))
 	for _, c := range m.clients {
 		c.answeredBy(since, now...)
 		for kind, k := range c.stats().Kinds {

@@ -6,16 +6,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/freshmesh/freshmesh/pkg/ack"
@@ -120,6 +123,33 @@ func (p place) pods(app string) []v1.Pod {
 		}
 	}
 	return staying
+}
+
+// listed waits until Kubernetes lists the pods of an application, all of them and no others, as ready endpoints, and
+// gives their names. Its controller waits longer and longer, from 1 s up to 1,000 s, when the API server was away or
+// refused it (pkg/controller/endpointslice of Kubernetes, maxSyncBackOff): that time is not the mesh's.
+func (p place) listed(app string) []string {
+	p.t.Helper()
+	var pods []string
+	rig.Until(p.t, rolloutTime, "the pods of "+app+" are listed as endpoints", func(ctx context.Context) (bool, any) {
+		list, err := the.Admin.DiscoveryV1().EndpointSlices(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + app})
+		if err != nil {
+			return false, err
+		}
+		ready := make(map[string]bool)
+		for _, slice := range list.Items {
+			for _, e := range slice.Endpoints {
+				if e.TargetRef != nil && e.Conditions.Ready != nil && *e.Conditions.Ready {
+					ready[e.TargetRef.Name] = true
+				}
+			}
+		}
+		pods = names(p.pods(app))
+		slices.Sort(pods)
+		now := slices.Sorted(maps.Keys(ready))
+		return slices.Equal(pods, now), fmt.Sprintf("pods %v, endpoints %v", pods, now)
+	})
+	return pods
 }
 
 // name gives a service's name in the mesh, without a port.
