@@ -1,4 +1,4 @@
-// Package testaddr gives addresses for tests to listen on: such as are free, such as refuse, and
+// Package testaddr gives addresses to tests: such as are free, such as refuse, and
 // such as can be listened on again by tests that start what they have stopped.
 //
 // A child process has copies of all files of its parent between fork and exec.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/ack"
 	"github.com/freshmesh/freshmesh/pkg/admin/audit"
 	"github.com/freshmesh/freshmesh/pkg/mesh"
@@ -267,8 +268,7 @@ func TestPage(t *testing.T) {
 
 // The real listener, and the client against it.
 func TestServe(t *testing.T) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := testaddr.Listen(t.Context(), testaddr.Free(t, "127.0.0.1")) // the next on port 0 may get that of one who has left
 	if err != nil {
 		t.Fatal(err)
 	}

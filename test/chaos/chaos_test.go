@@ -187,14 +187,19 @@ func (w *world) settle() holdings {
 
 // idle tells whether the proxy counts no request as under way or waiting.
 func (w *world) idle() bool {
+	counts := 0
 	for line := range strings.Lines(meshtest.Get(w.t, w.proxy.Admin, "/clusters")) {
 		for _, count := range []string{"::rq_active::", "::rq_pending_active::", "::rq_retry_active::"} {
-			if _, n, ok := strings.Cut(line, count); ok && n != "0\n" {
+			_, n, ok := strings.Cut(line, count)
+			if ok && n != "0\n" {
 				return false
+			}
+			if ok {
+				counts++
 			}
 		}
 	}
-	return true
+	return counts > 0
 }
 
 // restingHeap is what is reachable when timers of the last round have let go,

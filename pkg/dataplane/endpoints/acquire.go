@@ -192,10 +192,7 @@ func (w *wait) sleep(ctx context.Context, woken <-chan struct{}, d time.Duration
 		return nil
 	}
 	if reason == upstream.Deadline {
-		reason = upstream.DeadlineInQueue
-	}
-	if cause == nil {
-		cause = context.DeadlineExceeded
+		reason, cause = upstream.DeadlineInQueue, context.DeadlineExceeded
 	}
 	return &upstream.Error{Reason: reason, Unsent: true, Unanswered: true, Err: fmt.Errorf("%w while waiting for a usable endpoint", cause)}
 }

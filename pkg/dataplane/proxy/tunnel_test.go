@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshmesh/freshmesh/internal/testaddr"
 	"github.com/freshmesh/freshmesh/pkg/dataplane/proxy"
 )
 
@@ -79,9 +80,7 @@ func TestTCPHalfClose(t *testing.T) {
 func TestTCPGoesElsewhere(t *testing.T) {
 	r := newRig(t)
 	addr, _ := lineServer(t, "a")
-	dead, stop := lineServer(t, "dead")
-	stop()
-	r.put(addr, dead)
+	r.put(addr, testaddr.Refused(t))
 	front := r.serveTCP(echo)
 	for range 10 {
 		c := r.dial(front)

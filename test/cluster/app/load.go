@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,10 @@ import (
 
 // recorder counts what the clients see.
 type recorder struct {
-	mu    sync.Mutex // guards stats
+	mu    sync.Mutex // guards all below
 	stats report.Stats
+	// since is when it was reset: what was sent before and fails counts no more.
+	since time.Time
 }
 
 // maxFailures bounds what is remembered word for word.
@@ -55,11 +58,15 @@ func (r *recorder) answered(kind, text string, took time.Duration) {
 
 func (r *recorder) failed(kind string, sent time.Time, err error) {
 	r.edit(kind, func(k *report.Kind) {
+		if sent.Before(r.since) {
+			return
+		}
 		k.Sent++
 		k.Failed++
-		if len(k.Failures) < maxFailures {
-			k.Failures = append(k.Failures, report.Failure{Sent: sent, At: time.Now(), Text: err.Error()})
+		if len(k.Failures) == maxFailures {
+			k.Failures = slices.Delete(k.Failures, 0, 1)
 		}
+		k.Failures = append(k.Failures, report.Failure{Sent: sent, At: time.Now(), Text: err.Error()})
 	})
 }
 
@@ -189,6 +196,7 @@ func listenStats(ctx context.Context, group *errgroup.Group, address string, r *
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		clear(r.stats.Kinds)
+		r.since = time.Now()
 	})
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	group.Go(func() error {

@@ -106,8 +106,8 @@ func (m *mesh) steady() {
 	m.lossless()
 }
 
-// steadyAgain waits as steady does, after pods have gone without a barrier: what was sent before now
-// may be lost, and nothing else. What comes next counts from nothing.
+// steadyAgain waits as steady does, after pods have gone without a barrier: what was sent before Kubernetes
+// listed those that are wanted may be lost, and nothing later. What comes next counts from nothing.
 func (m *mesh) steadyAgain(lost string) {
 	m.t.Helper()
 	now := m.listed("echo")
@@ -118,7 +118,7 @@ func (m *mesh) steadyAgain(lost string) {
 			m.t.Logf("%s %s: %d of %d failed %s", c.pod.Name, kind, k.Failed, k.Sent, lost)
 			for _, f := range k.Failures {
 				if f.Sent.After(since) {
-					m.t.Errorf("%s %s: sent %v after the pods were as wanted, and failed: %s", c.pod.Name, kind, f.Sent.Sub(since), f.Text)
+					m.t.Errorf("%s %s: sent %v after the pods were listed, and failed: %s", c.pod.Name, kind, f.Sent.Sub(since), f.Text)
 				}
 			}
 		}

@@ -27,8 +27,8 @@ import (
 	"github.com/freshmesh/freshmesh/test/cluster/rig"
 )
 
-// knowsTime is within what the xds-servers and proxies here find that something is wrong, or right
-// again: check intervals, back-offs and decaying estimates, on a loaded machine.
+// knowsTime is within what the xds-servers here find that something is wrong, or right again:
+// their check interval and the client's back-off, on a loaded machine.
 const knowsTime = 2 * time.Minute
 
 // The API server restarts, hangs, and goes back to an older state. What is

@@ -12,7 +12,7 @@ type Stats struct {
 type Kind struct {
 	// Sent counts requests and messages, Failed those without their answer.
 	Sent, Failed int
-	// Failures are the first hundred.
+	// Failures are the last hundred.
 	Failures []Failure
 	// Answers are by the backend's name.
 	Answers map[string]Backend
